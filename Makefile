@@ -1,0 +1,58 @@
+# Everything a newcomer types. Each target sets up what it needs; a second call starts in seconds.
+#   make demo      a small model: make it, look at its memories, score and sample
+#   make test      build, then every test (make test-fast leaves out the training test)
+#   make TORCH=DIR … use a torch that is already there (the folder with include/ and lib/)
+SHELL := bash
+CMAKE := cmake
+BUILD := build/release
+export TORCH
+
+.PHONY: all setup build demo test test-fast bench format lint sanitize mutants clean
+
+all: build
+
+setup:
+	@tools/setup.sh
+
+# CMake runs again by itself when a CMakeLists.txt changes; here only when the torch folder does.
+$(BUILD)/build.ninja: .venv/.torch CMakePresets.json
+	@$(CMAKE) --preset release -DBMOJO_TORCH_DIR="$$(cat .venv/.torch)" --log-level=WARNING >/dev/null
+
+.venv/.torch: setup
+
+build: setup
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	@$(CMAKE) --build --preset release
+
+demo: build
+	@tools/demo.sh $(BUILD)/bin
+
+test: build
+	@ctest --preset release
+
+test-fast: build
+	@ctest --preset release -L fast
+
+bench: build
+	@.venv/bin/python tools/bench.py --bin $(BUILD)/bin
+
+SOURCES := $(shell git ls-files '*.cpp' '*.h' 2>/dev/null)
+
+format: setup
+	@clang-format-19 -i $(SOURCES)
+
+lint: build
+	@clang-format-19 --dry-run --Werror $(SOURCES)
+	@.venv/bin/python tools/rooms.py
+	@.venv/bin/python tools/tidy.py $(BUILD)
+
+sanitize: setup
+	@$(CMAKE) --preset sanitize --log-level=WARNING >/dev/null
+	@$(CMAKE) --build --preset sanitize
+	@ctest --preset sanitize
+
+mutants: build
+	@.venv/bin/python tools/mutants.py
+
+clean:
+	rm -rf build

@@ -1,0 +1,252 @@
+#include "bmojo/base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/printable.h"
+
+namespace bmojo {
+namespace fs = std::filesystem;
+namespace {
+
+std::string shown(const fs::path& path) { return printable(path.string()); }
+
+std::string reason(int code = errno) { return std::generic_category().message(code); }
+
+[[noreturn]] void fail_run(const fs::path& path, std::string_view action, int code = errno) {
+  throw RunError(fmt::format("{}: {} failed: {}", shown(path), action, reason(code)));
+}
+
+template <typename Call>
+auto retried(Call call) {
+  auto result = call();
+  while (result == -1 && errno == EINTR) result = call();
+  return result;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  operator int() const { return value_; }
+
+ private:
+  int value_;
+};
+
+int open_to_read(const fs::path& path, int flags = 0) {
+  return retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags); });
+}
+
+// A name beside `path` that no other process or earlier call uses.
+fs::path temporary_beside(const fs::path& path) {
+  static std::atomic<unsigned> count{0};
+  fs::path result = path;
+  result += fmt::format(".tmp-{}-{}", ::getpid(), count++);
+  return result;
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+void sync_path(const fs::path& path) {
+  const Descriptor descriptor(open_to_read(path));
+  if (descriptor < 0) fail_run(path, "flushing");
+  // Some file systems cannot flush a folder and say EINVAL; there is nothing more to do then.
+  if (retried([&] { return ::fsync(descriptor); }) != 0 && errno != EINVAL) {
+    fail_run(path, "flushing");
+  }
+}
+
+void sync_tree(const fs::path& folder) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const auto type = entry.symlink_status().type();
+    if (type == fs::file_type::regular || type == fs::file_type::directory) sync_path(entry.path());
+  }
+  sync_path(folder);
+}
+
+struct stat status_of(int descriptor, const fs::path& path) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) fail_run(path, "reading its size");
+  return status;
+}
+
+// Where the folder will stand: symbolic links resolved, no slash at the end.
+fs::path checked_target(const fs::path& path) {
+  std::error_code error;
+  require(!path.empty(), "out: folder must have a name, got none");
+  fs::path target = fs::weakly_canonical(path, error);
+  require(!error, "out: folder must be reachable, got {} ({})", shown(path), error.message());
+  if (!target.has_filename()) target = target.parent_path();
+
+  if (fs::exists(fs::symlink_status(target, error))) {
+    require(fs::is_directory(target, error), "out: must be a folder, got the file {}", shown(path));
+    const bool empty = fs::is_empty(target, error);
+    require(!error, "out: folder must be readable, got {} ({})", shown(path), error.message());
+    require(empty, "out: folder must be new or empty, got {}; choose another --out", shown(path));
+  } else {
+    require(fs::is_directory(folder_of(target), error),
+            "out: parent of the folder must exist, got {}; create {} first", shown(path),
+            shown(folder_of(target)));
+  }
+  return target;
+}
+
+struct RemovedUnlessKept {
+  fs::path path;
+  bool kept = false;
+  ~RemovedUnlessKept() {
+    std::error_code ignored;
+    if (!kept) fs::remove_all(path, ignored);
+  }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  // Without O_NONBLOCK, opening a pipe would wait for its writer.
+  const Descriptor descriptor(open_to_read(path, O_NONBLOCK));
+  require(descriptor >= 0, "{}: must be a readable file, got {}", shown(path), reason());
+  const struct stat status = status_of(descriptor, path);
+  require(S_ISREG(status.st_mode), "{}: must be a regular file, got {}", shown(path),
+          S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");
+  if (status.st_size == 0) return;
+
+  // MAP_NORESERVE: a private writable mapping otherwise counts as memory, and a model larger than
+  // the machine's would be refused although its pages are only read.
+  const auto size = static_cast<size_t>(status.st_size);
+  void* start =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
+  if (start == MAP_FAILED) fail_run(path, "mapping");
+  bytes_ = {static_cast<std::byte*>(start), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  std::error_code error;
+  const auto status = fs::status(path_, error);
+  // Found out here and not by the rename, after gigabytes have been written.
+  require(!fs::exists(status) || fs::is_regular_file(status), "{}: must be a regular file, got {}",
+          shown(path_), fs::is_directory(status) ? "a folder" : "a device or pipe");
+  do {
+    temporary_ = temporary_beside(path_);
+    descriptor_ = retried(
+        [&] { return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+  } while (descriptor_ < 0 && errno == EEXIST);
+  if (descriptor_ >= 0) return;
+  if (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EMFILE || errno == ENFILE) {
+    fail_run(path_, "creating");
+  }
+  fail("{}: must be in a folder that can be written, got {}", shown(path_), reason());
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  require(descriptor_ >= 0, "{}: must be written before commit, got more bytes", shown(path_));
+  while (!bytes.empty()) {
+    const ssize_t count = retried([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
+    if (count < 0) fail_run(path_, "writing");
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
+void AtomicFile::overwrite(size_t offset, std::string_view text) {
+  require(descriptor_ >= 0, "{}: must be written before commit, got more bytes", shown(path_));
+  const auto size = static_cast<size_t>(status_of(descriptor_, path_).st_size);
+  require(offset <= size && text.size() <= size - offset,
+          "{}: overwrite must stay within the {} bytes written, got [{}, {})", shown(path_), size,
+          offset, offset + text.size());
+  while (!text.empty()) {
+    const ssize_t count = retried([&] {
+      return ::pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(offset));
+    });
+    if (count < 0) fail_run(path_, "writing");
+    offset += static_cast<size_t>(count);
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+void AtomicFile::commit() {
+  require(descriptor_ >= 0, "{}: must be committed once, got a second commit", shown(path_));
+  if (retried([&] { return ::fsync(descriptor_); }) != 0) fail_run(path_, "flushing");
+  // Linux frees the descriptor even where close() reports a failure: never close it twice.
+  if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail_run(path_, "closing");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_run(path_, "renaming into place");
+  temporary_.clear();
+  sync_path(folder_of(path_));
+}
+
+void write_folder(const fs::path& path, const std::function<void(const fs::path& folder)>& fill) {
+  const fs::path target = checked_target(path);
+  fs::path name = temporary_beside(target);
+  while (::mkdir(name.c_str(), 0777) != 0) {
+    require(errno == EEXIST, "out: parent of the folder must be writable, got {} ({})", shown(path),
+            reason());
+    name = temporary_beside(target);
+  }
+  RemovedUnlessKept temporary{name};
+  fill(temporary.path);
+  try {
+    sync_tree(temporary.path);
+  } catch (const fs::filesystem_error& error) {
+    fail_run(path, "flushing", error.code().value());
+  }
+  if (::rename(temporary.path.c_str(), target.c_str()) != 0) {
+    require(errno != ENOTEMPTY && errno != EEXIST,
+            "out: folder must be new or empty, got {}, filled meanwhile; choose another --out",
+            shown(path));
+    fail_run(path, "renaming into place");
+  }
+  temporary.kept = true;
+  sync_path(folder_of(target));
+}
+
+std::string read_text(const fs::path& path, size_t limit) {
+  const Descriptor descriptor(open_to_read(path));
+  require(descriptor >= 0, "{}: must be a readable file, got {}", shown(path), reason());
+  const struct stat status = status_of(descriptor, path);
+  require(!S_ISDIR(status.st_mode), "{}: must be a file, got a folder", shown(path));
+
+  // To the end and not to st_size: pipes have none. One byte of room tells the end from the limit.
+  limit = std::min(limit, std::string().max_size() - 1);
+  std::string text;
+  size_t size = 0;
+  while (true) {
+    if (size == text.size()) {
+      const auto expected = static_cast<size_t>(status.st_size);
+      text.resize(std::min(limit, std::max(expected, 2 * size + 4096)) + 1);
+    }
+    const ssize_t count =
+        retried([&] { return ::read(descriptor, text.data() + size, text.size() - size); });
+    if (count < 0) fail_run(path, "reading");
+    if (count == 0) break;
+    size += static_cast<size_t>(count);
+    require(size <= limit, "{}: must be at most {} bytes, got more", shown(path), limit);
+  }
+  text.resize(size);
+  return text;
+}
+
+}  // namespace bmojo

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace bmojo {
+
+// A file mapped privately: readable, and writable without ever reaching the disk.
+class MappedFile {
+ public:
+  // Throws Error where the path is missing or not a regular file. An empty file maps to an empty
+  // span.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<std::byte> bytes() const { return bytes_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  std::span<std::byte> bytes_;
+};
+
+// A file that appears under its name only when whole: written beside it under a temporary name,
+// then flushed to the disk and renamed by commit(). Without commit() nothing is left behind.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Throws RunError with the system's reason (disk full, …).
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  // Replaces bytes written earlier; the end of the file stays where it is.
+  void overwrite(size_t offset, std::string_view text);
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+};
+
+// Builds a folder under a temporary name beside `path`, then renames it into place. A folder that
+// already exists and is not empty is refused before anything is written; when `fill` throws,
+// nothing is left behind.
+void write_folder(const std::filesystem::path& path,
+                  const std::function<void(const std::filesystem::path& folder)>& fill);
+
+// The whole of a small text file; larger than `limit` bytes is an Error.
+std::string read_text(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
+
+}  // namespace bmojo

@@ -1,0 +1,90 @@
+#include "bmojo/base/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+namespace bmojo {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kQuietStart{1000}, kMoving{100}, kPlain{5000};
+
+// One column stays free: a terminal wraps when its last one is written.
+size_t terminal_width() {
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? std::min<size_t>(79, size.ws_col - 1u) : 79;
+}
+
+std::string clock_text(double seconds) {
+  if (!(seconds < 360000)) return "long";
+  const auto whole = std::lround(seconds);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+}  // namespace
+
+std::string si(double value, std::string_view unit) {
+  constexpr std::array<std::string_view, 6> kLetters = {"", "k", "M", "G", "T", "P"};
+  size_t letter = 0;
+  while (value >= 999.5 && letter + 1 < kLetters.size()) {
+    value /= 1000;
+    ++letter;
+  }
+  const int decimals = letter == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}{}", value, decimals, kLetters[letter], unit);
+}
+
+std::string grouped(int64_t value) {
+  std::string digits = fmt::format("{}", value);
+  const size_t first = value < 0 ? 1 : 0;
+  for (size_t i = digits.size(); i > first + 3;) {
+    i -= 3;
+    digits.insert(i, 1, ',');
+  }
+  return digits;
+}
+
+std::string progress_line(std::string_view label, std::string_view unit, int64_t done,
+                          int64_t total, double seconds, size_t width) {
+  const double part = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
+  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  std::string line = fmt::format("{}  {:3.0f} %  {}", label, std::floor(100 * part),
+                                 si(rate, fmt::format("{}/s", unit)));
+  if (rate > 0)
+    line += fmt::format("  {} left", clock_text(static_cast<double>(total - done) / rate));
+  return line.substr(0, width);
+}
+
+Progress::Progress(std::string label, std::string unit, bool quiet)
+    : label_(std::move(label)),
+      unit_(std::move(unit)),
+      quiet_(quiet),
+      terminal_(::isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()),
+      next_(start_ + (terminal_ ? kQuietStart : kPlain)) {}
+
+Progress::~Progress() {
+  if (line_shown_) std::fputs("\r\x1b[K", stderr);
+}
+
+void Progress::update(int64_t done, int64_t total) {
+  const auto now = Clock::now();
+  if (quiet_ || now < next_) return;
+  next_ = now + (terminal_ ? kMoving : kPlain);
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const auto line = progress_line(label_, unit_, done, total, seconds, terminal_width());
+  std::fputs((terminal_ ? "\r" + line + "\x1b[K" : line + "\n").c_str(), stderr);
+  std::fflush(stderr);
+  line_shown_ = terminal_;
+}
+
+}  // namespace bmojo

@@ -1,0 +1,117 @@
+#include <torch/torch.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/progress.h"
+#include "bmojo/cli/torch_verbs.h"
+#include "bmojo/model/tensors.h"
+
+namespace bmojo {
+namespace {
+
+struct Options {
+  Common common;
+  std::string model;
+  ModelChoice choice;
+  bool train = false;
+  int64_t length = 2048, batch = 1, repeat = 3;
+};
+
+// A line of /proc/self/status in bytes.
+int64_t status_bytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string key; status >> key;) {
+    int64_t kilobytes = 0;
+    if (key == name + ":" && status >> kilobytes) return kilobytes * 1024;
+    status.ignore(1 << 20, '\n');
+  }
+  return 0;
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Best of the repeats after two warm-ups.
+double best_of(int64_t repeats, const std::function<void()>& work) {
+  double best = INFINITY;
+  for (int64_t i = -2; i < repeats; ++i) {
+    const double seconds = seconds_of(work);
+    if (i >= 0) best = std::min(best, seconds);
+  }
+  return best;
+}
+
+void run_bench(const Options& options) {
+  require(options.train, "bench: --train must be given; other phases are not in this version");
+  use_threads(options.common.threads);
+  const int64_t before = status_bytes("VmRSS");
+  auto model = options.model.empty()
+                   ? nn::Model(resolve(options.choice),
+                               nn::fresh_parameters(resolve(options.choice), options.common.seed))
+                   : load_model(options.model, options.choice.set);
+  model.require_gradients();
+  std::vector<at::Tensor> parameters;
+  for (const auto& [name, tensor] : model.parameters()) parameters.push_back(tensor);
+  torch::manual_seed(options.common.seed);
+  const auto ids =
+      at::randint(model.config().vocab_size, {options.batch, options.length + 1}, at::kLong);
+  const auto inputs = ids.narrow(1, 0, options.length), targets = ids.narrow(1, 1, options.length);
+  const auto clear = [&] {
+    for (auto& tensor : parameters) tensor.mutable_grad() = at::Tensor();
+  };
+  const auto step = [&] {
+    clear();
+    const auto logits = model.logits(model.forward(inputs).hidden);
+    at::cross_entropy_loss(logits.flatten(0, 1), targets.flatten()).backward();
+  };
+  const double seconds = best_of(options.repeat, step);
+  const int64_t peak = status_bytes("VmHWM") - before;
+  torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-4));
+  const double with_optimizer = best_of(options.repeat, [&] {
+    step();
+    optimizer.step();
+  });
+  const int64_t count = count_parameters(model.config());
+  if (options.common.json)
+    return print_json({{"phase", "train"},
+                       {"length", options.length},
+                       {"batch", options.batch},
+                       {"seconds_per_step", seconds},
+                       {"seconds_per_step_with_optimizer", with_optimizer},
+                       {"peak_rss_bytes", peak},
+                       {"parameters", count},
+                       {"threads", at::get_num_threads()}});
+  fmt::print("train  length {}  batch {}  parameters {}\n", options.length, options.batch,
+             grouped(count));
+  fmt::print("{:.3f} s a step, {:.3f} s with the optimiser, {} of memory\n", seconds,
+             with_optimizer, si(static_cast<double>(peak), "B"));
+}
+
+}  // namespace
+
+void add_bench_verb(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto* verb = app.add_subcommand("bench", "Speed of the training step");
+  verb->add_option("--model", options->model, "Checkpoint folder")->option_text("DIR");
+  add_model_choice(*verb, options->choice);
+  verb->add_flag("--train", options->train, "Forward and backward, and with the optimiser");
+  verb->add_option("--length", options->length, "Tokens a sequence")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->option_text("N [2048]");
+  verb->add_option("--batch", options->batch, "Sequences")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->option_text("N [1]");
+  verb->add_option("--repeat", options->repeat, "Timed repeats after two warm-ups; the best counts")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->option_text("N [3]");
+  add_common(*verb, options->common);
+  verb->callback([options] { run_bench(*options); });
+}
+
+}  // namespace bmojo

@@ -1,0 +1,66 @@
+// `bmojo`: what needs no torch runs here; the other verbs run in `bmojo-torch` beside it.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/printable.h"
+#include "bmojo/cli/command_line.h"
+#include "bmojo/cli/verbs.h"
+
+namespace bmojo {
+namespace {
+namespace fs = std::filesystem;
+
+struct TorchVerb {
+  std::string_view name, description;
+};
+constexpr std::array kTorchVerbs = {
+    TorchVerb{"score", "Log-probabilities of given tokens"},
+    TorchVerb{"generate", "Continue a prompt"},
+    TorchVerb{"bench", "Speed of prefill, decoding and training"},
+};
+
+bool needs_torch(std::string_view verb) {
+  for (const auto& torch_verb : kTorchVerbs)
+    if (torch_verb.name == verb) return true;
+  return false;
+}
+
+void list_torch_verbs(CLI::App& app) {
+  std::string text = "Verbs run by bmojo-torch, beside bmojo:\n";
+  for (const auto& verb : kTorchVerbs)
+    text += fmt::format("  {:<24}{}\n", verb.name, verb.description);
+  app.footer(text + "\nbmojo VERB --help shows a verb's flags.");
+}
+
+// bmojo-torch may know verbs that this list does not, and refuses the rest itself.
+void run_torch(int, char** argv) {
+  const auto program = fs::read_symlink("/proc/self/exe").parent_path() / "bmojo-torch";
+  const std::string_view verb = argv[1];
+  if (!fs::exists(program)) {
+    require(!needs_torch(verb),
+            "{}: needs bmojo-torch beside bmojo, got none at {}; build with torch", verb,
+            program.string());
+    return;
+  }
+  ::execv(program.c_str(), argv);
+  throw RunError(fmt::format("{}: cannot be run: {}", program.string(), std::strerror(errno)));
+}
+
+}  // namespace
+}  // namespace bmojo
+
+int main(int argc, char** argv) {
+  using namespace bmojo;
+  return run(argc, argv, "bmojo",
+             {add_config_verb, add_init_verb, add_inspect_verb, add_import_verb, add_export_verb,
+              list_torch_verbs},
+             run_torch);
+}

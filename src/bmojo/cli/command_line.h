@@ -1,0 +1,54 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "bmojo/model/config.h"
+
+namespace bmojo {
+
+using AddVerb = void (*)(CLI::App& app);
+using Otherwise = void (*)(int argc, char** argv);
+
+// Runs the verb in argv and turns whatever it throws into one line on stderr and an exit code:
+// 0 done, 1 the run failed, 2 the caller's mistake, 128 + signal interrupted. A verb that is not in
+// `verbs` goes to `otherwise`, which need not return.
+int run(int argc, char** argv, const char* program, std::initializer_list<AddVerb> verbs,
+        Otherwise otherwise = nullptr);
+
+// SIGINT, SIGTERM and SIGHUP end the program at once, until defer_interrupts(): then they wait for
+// the next check_interrupted(), which throws, so that destructors remove what is partly written.
+struct Interrupted {
+  int signal;
+};
+void defer_interrupts();
+void check_interrupted();
+
+// The flags every verb has.
+struct Common {
+  bool quiet = false, json = false;
+  int64_t threads = 0;  // 0 = all cores
+  int64_t seed = 0;
+};
+void add_common(CLI::App& verb, Common& common);
+
+// A model by name or by file, and changes to it.
+struct ModelChoice {
+  std::string preset, config;
+  std::vector<std::string> set;
+};
+void add_model_choice(CLI::App& verb, ModelChoice& choice);
+bool is_given(const ModelChoice& choice);
+Config resolve(const ModelChoice& choice);  // validated
+
+// `--set` where the weights are given: only the fields no weight depends on.
+void add_memory_settings(CLI::App& verb, std::vector<std::string>& settings);
+void apply_memory_settings(Config& config, const std::vector<std::string>& settings);
+
+// For `--json`: one line, never an exception; bytes that are not UTF-8 are replaced.
+void print_json(const Json& json);
+
+}  // namespace bmojo

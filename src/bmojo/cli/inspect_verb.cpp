@@ -1,0 +1,246 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/printable.h"
+#include "bmojo/base/progress.h"
+#include "bmojo/cli/command_line.h"
+#include "bmojo/cli/verbs.h"
+#include "bmojo/model/checkpoint.h"
+#include "bmojo/model/safetensors.h"
+#include "bmojo/model/tensors.h"
+
+namespace bmojo {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr const char* kDigestKey = "bmojo.digest";
+
+struct Options {
+  Common common;
+  std::string path;
+  std::vector<std::string> settings;
+  bool verify = false;
+};
+
+using Files = std::span<const std::unique_ptr<SafetensorsFile>>;
+
+// What the headers of all files say together.
+struct Totals {
+  int64_t tensors = 0, bytes = 0;
+  std::map<std::string, int64_t> dtypes;  // tensors of each
+};
+
+Totals totals_of(Files files) {
+  Totals totals;
+  for (const auto& file : files) {
+    totals.tensors += static_cast<int64_t>(file->tensors().size());
+    totals.bytes += static_cast<int64_t>(file->data().size());
+    for (const auto& tensor : file->tensors()) ++totals.dtypes[std::string(name_of(tensor.dtype))];
+  }
+  return totals;
+}
+
+std::string stored_digest(const SafetensorsFile& file) {
+  const auto it = file.metadata().find(kDigestKey);
+  return it == file.metadata().end() ? "" : it->second;
+}
+
+// Error where a file's bytes are not those its digest was made of; false where one has no digest.
+bool verify(Files files, const Options& options) {
+  Progress progress("verify", "B", options.common.quiet);
+  const int64_t total = totals_of(files).bytes;
+  int64_t before = 0;
+  bool complete = true;
+  for (const auto& file : files) {
+    const auto stored = stored_digest(*file);
+    if (stored.empty()) {
+      complete = false;
+      continue;
+    }
+    const auto found = digest_of(file->data(), [&](size_t done) {
+      progress.update(before + static_cast<int64_t>(done), total);
+    });
+    require(found == stored, "{}: digest must be {}, got {}; the file is damaged",
+            file->mapping()->path().string(), printable(stored, 80), found);
+    before += static_cast<int64_t>(file->data().size());
+  }
+  return complete;
+}
+
+Json totals_json(const Totals& totals) {
+  return {{"tensors", totals.tensors}, {"bytes", totals.bytes}, {"dtypes", totals.dtypes}};
+}
+
+Json files_json(Files files) {
+  Json list = Json::array();
+  for (const auto& file : files) {
+    const auto digest = stored_digest(*file);
+    list.push_back({{"name", file->mapping()->path().filename().string()},
+                    {"bytes", file->mapping()->bytes().size()},
+                    {"digest", digest.empty() ? Json(nullptr) : Json(digest)}});
+  }
+  return list;
+}
+
+Json memory_json(const MemoryBytes& memory) {
+  return {{"window", memory.window},       {"fading", memory.fading},
+          {"ssm_state", memory.ssm_state}, {"conv_tail", memory.conv_tail},
+          {"predictor", memory.predictor}, {"eidetic", memory.eidetic},
+          {"total", memory.total()}};
+}
+
+// At most 80 columns; cut after escaping, which makes text longer.
+void print_row(std::string_view name, std::string_view value) {
+  fmt::print("{:<14}{}\n", name, printable(printable(value), 65));
+}
+
+std::string dtypes_text(const Totals& totals) {
+  std::string text;
+  for (const auto& [name, count] : totals.dtypes)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ",
+                        totals.dtypes.size() == 1 ? name : fmt::format("{} {}", count, name));
+  return text.empty() ? "none" : text;
+}
+
+void print_files(Files files) {
+  const auto totals = totals_of(files);
+  print_row("weights", fmt::format("{} in {} tensors, {}", dtypes_text(totals),
+                                   grouped(totals.tensors), si(double(totals.bytes), "B")));
+  for (const auto& file : files) {
+    const auto digest = stored_digest(*file);
+    print_row("file", fmt::format("{}, {} B", file->mapping()->path().filename().string(),
+                                  grouped(int64_t(file->mapping()->bytes().size()))));
+    print_row("digest", digest.empty() ? "none stored" : digest);
+  }
+}
+
+void print_verified(bool asked, bool complete) {
+  if (asked) print_row("verified", complete ? "yes" : "not wholly: a digest is not stored");
+}
+
+std::string pattern_text(const Config& config) {
+  const bool one = config.pattern.find(',') == std::string::npos;
+  return one ? fmt::format("{} x {}", config.pattern, config.num_layers)
+             : fmt::format("{}, cycled over {} layers", config.pattern, config.num_layers);
+}
+
+std::string model_text(const Config& config) {
+  const bool bmojo = config.has(LayerKind::bmojo);
+  const std::string_view kind = bmojo && config.eidetic_tokens > 0 ? "B'MOJO"
+                                : bmojo                            ? "B'MOJO-F"
+                                : !config.has_attention()          ? "Mamba"
+                                : !config.has_ssm()                ? "Transformer"
+                                                                   : "Hybrid";
+  return fmt::format("{}, width {}, vocabulary {}", kind, config.hidden_size, config.vocab_size);
+}
+
+// What an unlimited window adds with every token read.
+int64_t growth_of(const Config& config) {
+  return memory_bytes(config, 1).window - memory_bytes(config, 0).window;
+}
+
+void print_memory(const Config& config) {
+  fmt::print("memory of one sequence, fp32:\n");
+  const Json memory = memory_json(memory_bytes(config));
+  for (const auto& [name, bytes] : memory.items()) {
+    const auto value = bytes.get<int64_t>();
+    fmt::print("  {:<12}{:>20} B{:>12}\n", name, grouped(value), si(double(value), "B"));
+  }
+  if (const int64_t growth = growth_of(config); growth > 0)
+    fmt::print("  the window is unlimited and adds {} B a token\n", grouped(growth));
+}
+
+void inspect_checkpoint(const Options& options) {
+  const Checkpoint checkpoint(options.path);
+  Config config = checkpoint.config;
+  apply_memory_settings(config, options.settings);
+  const Files files(checkpoint.tensors.files());
+  const bool complete = options.verify && verify(files, options);
+  const int64_t parameters = count_parameters(config);
+  const int64_t inner = count_parameters_without_embeddings(config);
+
+  if (options.common.json) {
+    Json json = {{"parameters", parameters},
+                 {"parameters_without_embeddings", inner},
+                 {"memory_bytes", memory_json(memory_bytes(config))},
+                 {"config", to_json(config)},
+                 {"kind", "checkpoint"},
+                 {"window_bytes_per_token", growth_of(config)}};
+    json.update(totals_json(totals_of(files)));
+    json["files"] = files_json(files);
+    if (options.verify) json["verified"] = complete;
+    return print_json(json);
+  }
+  print_row("checkpoint", options.path);
+  print_row("model", model_text(config));
+  print_row("layers", pattern_text(config));
+  print_row("parameters",
+            fmt::format("{} ({} without embeddings)", grouped(parameters), grouped(inner)));
+  print_files(files);
+  print_verified(options.verify, complete);
+  print_memory(config);
+}
+
+void print_tensor(const TensorInfo& tensor) {
+  const auto shape = to_string(tensor.shape);
+  fmt::print("{:<50} {:<5}{:>24}\n", printable(printable(tensor.name), 48), name_of(tensor.dtype),
+             shape.size() > 24 ? shape.substr(0, 21) + "..." : shape);
+}
+
+void inspect_file(const Options& options) {
+  require(options.settings.empty(), "--set: needs a checkpoint folder, got the file {}",
+          options.path);
+  std::vector<std::unique_ptr<SafetensorsFile>> files;
+  files.push_back(std::make_unique<SafetensorsFile>(options.path));
+  const bool complete = options.verify && verify(files, options);
+  const auto& file = *files.front();
+
+  if (options.common.json) {
+    Json json = {{"kind", "safetensors"}};
+    json.update(totals_json(totals_of(files)));
+    json["metadata"] = file.metadata();
+    json["tensor_list"] = Json::array();
+    for (const auto& tensor : file.tensors())
+      json["tensor_list"].push_back({{"name", tensor.name},
+                                     {"dtype", name_of(tensor.dtype)},
+                                     {"shape", tensor.shape},
+                                     {"bytes", tensor.end - tensor.begin}});
+    if (options.verify) json["verified"] = complete;
+    return print_json(json);
+  }
+  print_row("safetensors", options.path);
+  print_files(files);
+  print_verified(options.verify, complete);
+  for (const auto& [name, value] : file.metadata())
+    if (name != kDigestKey) print_row("metadata", fmt::format("{} = {}", name, value));
+  fmt::print("\n");
+  for (const auto& tensor : file.tensors()) print_tensor(tensor);
+}
+
+void run_inspect(const Options& options) {
+  std::error_code ignored;
+  fs::is_directory(options.path, ignored) ? inspect_checkpoint(options) : inspect_file(options);
+}
+
+}  // namespace
+
+void add_inspect_verb(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto* verb = app.add_subcommand("inspect", "What a checkpoint or a safetensors file holds");
+  verb->add_option("PATH", options->path, "Checkpoint folder or .safetensors file")
+      ->type_name("")
+      ->required();
+  add_memory_settings(*verb, options->settings);
+  verb->add_flag("--verify", options->verify, "Hash the weights and compare with the digest");
+  add_common(*verb, options->common);
+  verb->callback([options] { run_inspect(*options); });
+}
+
+}  // namespace bmojo

@@ -1,0 +1,159 @@
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/progress.h"
+#include "bmojo/cli/torch_verbs.h"
+#include "bmojo/model/safetensors.h"
+
+namespace bmojo {
+namespace {
+
+struct Options {
+  Common common;
+  std::string model, ids, logits, engine = "torch";
+  std::vector<std::string> set;
+  int64_t chunk = 512, batch = 1;
+};
+
+using Ids = std::vector<int64_t>;
+
+// One {"ids": [..]} a line.
+Ids parse_line(const std::string& text, const std::string& subject) {
+  const auto json = parse_json(text, subject);
+  require(json.is_object() && json.contains("ids") && json["ids"].is_array(),
+          "{}: must be {{\"ids\": [..]}}, got {}", subject, json.dump().substr(0, 60));
+  Ids ids;
+  for (const auto& id : json["ids"]) {
+    require(id.is_number_integer() && (!id.is_number_unsigned() || id.get<uint64_t>() <= INT64_MAX),
+            "{}: ids must be whole numbers, got {}", subject, id.dump().substr(0, 60));
+    ids.push_back(id.get<int64_t>());
+  }
+  return ids;
+}
+
+std::vector<Ids> read_lines(const std::string& path, const Config& config) {
+  std::ifstream file;
+  if (path != "-") file.open(path);
+  require(path == "-" || file.good(), "{}: file must be readable, got none", path);
+  std::istream& in = path == "-" ? std::cin : file;
+  std::vector<Ids> lines;
+  for (std::string text; std::getline(in, text);) {
+    const auto subject = fmt::format("{}:{}", path, lines.size() + 1);
+    lines.push_back(parse_line(text, subject));
+    check_ids(lines.back(), config, subject);
+  }
+  require(!lines.empty(), "{}: must hold at least one line, got none", path);
+  return lines;
+}
+
+// Logits [length, V] of each line; the lines advance together, `chunk` tokens a call.
+std::vector<at::Tensor> score(const nn::Model& model, std::span<const Ids> lines, int64_t chunk) {
+  torch::NoGradGuard no_grad;
+  const int64_t B = std::ssize(lines);
+  int64_t longest = 0;
+  for (const auto& line : lines) longest = std::max<int64_t>(longest, std::ssize(line));
+  nn::State state;
+  std::vector<std::vector<at::Tensor>> parts(B);
+  for (int64_t from = 0; from < longest; from += chunk) {
+    const int64_t L = std::min(chunk, longest - from);
+    nn::CallOptions call;
+    auto ids = at::zeros({B, L}, at::kLong);
+    for (int64_t b = 0; b < B; ++b) {
+      const int64_t length = std::clamp<int64_t>(std::ssize(lines[b]) - from, 0, L);
+      call.lengths.push_back(length);
+      std::copy_n(lines[b].begin() + std::min<int64_t>(from, std::ssize(lines[b])), length,
+                  ids.data_ptr<int64_t>() + b * L);
+    }
+    auto out = model.forward(ids, state, call);
+    for (int64_t b = 0; b < B; ++b)
+      if (call.lengths[b] > 0)
+        parts[b].push_back(model.logits(out.hidden[b].narrow(0, 0, call.lengths[b])));
+    state = std::move(out.state);
+    check_interrupted();
+  }
+  std::vector<at::Tensor> logits;
+  for (const auto& part : parts) logits.push_back(at::cat(part).contiguous());
+  return logits;
+}
+
+// {"logprobs": [null, …], "argmax": [null, …], "top": [null, …]}: what each token had, and what was
+// most likely in its place, given the tokens before it.
+Json summary(const Ids& ids, const at::Tensor& logits) {
+  Json line = {{"logprobs", {nullptr}}, {"argmax", {nullptr}}, {"top", {nullptr}}};
+  const int64_t n = std::ssize(ids) - 1;
+  if (n == 0) return line;
+  const auto log_p = at::log_softmax(logits.narrow(0, 0, n), -1);
+  const auto next = torch::tensor(Ids(ids.begin() + 1, ids.end()), at::kLong).unsqueeze(1);
+  const auto own = log_p.gather(1, next).squeeze(1);
+  const auto [top, argmax] = log_p.max(1);
+  for (int64_t i = 0; i < n; ++i) {
+    line["logprobs"].push_back(own[i].item<double>());
+    line["argmax"].push_back(argmax[i].item<int64_t>());
+    line["top"].push_back(top[i].item<double>());
+  }
+  return line;
+}
+
+void run_score(const Options& options) {
+  use_threads(options.common.threads);
+  const auto model = load_model(options.model, options.set);
+  const auto lines = read_lines(options.ids, model.config());
+  int64_t total = 0, done = 0;
+  std::vector<TensorInfo> infos;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    infos.push_back({fmt::format("logits.{}", i),
+                     Dtype::f32,
+                     {std::ssize(lines[i]), model.config().vocab_size}});
+    total += std::ssize(lines[i]);
+  }
+  std::optional<SafetensorsWriter> writer;
+  if (!options.logits.empty())
+    writer.emplace(options.logits, infos, std::map<std::string, std::string>{});
+  defer_interrupts();
+  Progress progress("score", "tokens", options.common.quiet);
+  for (size_t from = 0; from < lines.size(); from += options.batch) {
+    const auto count = std::min<size_t>(options.batch, lines.size() - from);
+    const auto logits = score(model, std::span(lines).subspan(from, count), options.chunk);
+    for (size_t i = 0; i < count; ++i) {
+      print_json(summary(lines[from + i], logits[i]));
+      if (writer)
+        writer->write(std::as_bytes(std::span(logits[i].data_ptr<float>(), logits[i].numel())));
+      done += std::ssize(lines[from + i]);
+      progress.update(done, total);
+    }
+  }
+  if (writer) writer->commit();
+}
+
+}  // namespace
+
+void add_score_verb(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto* verb = app.add_subcommand("score", "Log-probabilities of given tokens");
+  verb->add_option("--model", options->model, "Checkpoint folder")->option_text("DIR")->required();
+  verb->add_option("--ids", options->ids, "One {\"ids\": [..]} a line; - reads standard input")
+      ->option_text("FILE")
+      ->required();
+  verb->add_option("--logits", options->logits, "Also store logits.N [length, vocab] of line N")
+      ->option_text("OUT.safetensors");
+  verb->add_option("--engine", options->engine, "torch (a native engine is not in this version)")
+      ->check(CLI::IsMember({"torch"}))
+      ->option_text("torch");
+  verb->add_option("--chunk", options->chunk, "Tokens fed at once; 1 = step by step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->option_text("N [512]");
+  verb->add_option("--batch", options->batch, "Lines at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->option_text("N [1]");
+  add_memory_settings(*verb, options->set);
+  add_common(*verb, options->common);
+  verb->callback([options] { run_score(*options); });
+}
+
+}  // namespace bmojo

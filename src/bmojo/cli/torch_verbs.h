@@ -1,0 +1,27 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bmojo/cli/command_line.h"
+#include "bmojo/nn/model.h"
+
+namespace bmojo {
+
+// The verbs that run through torch, one file each.
+void add_score_verb(CLI::App& app);
+void add_generate_verb(CLI::App& app);
+void add_bench_verb(CLI::App& app);
+
+// Loads a checkpoint folder, with `--set` of the fields no weight depends on.
+nn::Model load_model(const std::string& folder, const std::vector<std::string>& settings);
+
+// `--threads N`; 0 leaves torch's own choice, one thread a core.
+void use_threads(int64_t threads);
+
+// Error naming `subject` where an id is not of the vocabulary, or there is none.
+void check_ids(const std::vector<int64_t>& ids, const Config& config, const std::string& subject);
+
+}  // namespace bmojo

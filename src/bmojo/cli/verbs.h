@@ -1,0 +1,14 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace bmojo {
+
+// The torch-free verbs, one file each.
+void add_config_verb(CLI::App& app);
+void add_init_verb(CLI::App& app);
+void add_inspect_verb(CLI::App& app);
+void add_import_verb(CLI::App& app);
+void add_export_verb(CLI::App& app);
+
+}  // namespace bmojo

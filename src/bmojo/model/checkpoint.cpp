@@ -1,0 +1,103 @@
+#include "bmojo/model/checkpoint.h"
+
+#include <algorithm>
+#include <set>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
+#include "bmojo/base/json.h"
+#include "bmojo/model/tensors.h"
+
+namespace bmojo {
+namespace fs = std::filesystem;
+namespace {
+
+// Shard file names of an index, each once. A name may not lead out of the folder.
+std::set<std::string> shard_names(const Json& index, const std::string& subject) {
+  require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(),
+          "{}: must hold an object weight_map", subject);
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    require(file.is_string(), "{}: tensor '{}': file must be text, got {}", subject, tensor,
+            file.dump());
+    const auto name = file.get<std::string>();
+    require(!name.empty() && name.find('/') == std::string::npos && name != "." && name != "..",
+            "{}: tensor '{}': file must be a name inside the folder, got '{}'", subject, tensor,
+            name);
+    names.insert(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
+  const auto index_path = folder / kIndexFile;
+  Json weight_map;
+  if (fs::exists(folder / kWeightsFile)) {
+    files_.push_back(std::make_unique<SafetensorsFile>(folder / kWeightsFile));
+  } else if (fs::exists(index_path)) {
+    const auto index = parse_json(read_text(index_path), index_path.string());
+    for (const auto& name : shard_names(index, index_path.string()))
+      files_.push_back(std::make_unique<SafetensorsFile>(folder / name));
+    weight_map = index["weight_map"];
+  } else {
+    fail("{}: folder must hold {} or {}, got neither", folder.string(), kWeightsFile, kIndexFile);
+  }
+  for (const auto& file : files_)
+    for (const auto& info : file->tensors()) {
+      const bool fresh = entries_.emplace(info.name, Entry{file.get(), &info}).second;
+      require(fresh, "{}: tensor '{}' must stand in one shard, got two", folder.string(),
+              info.name);
+    }
+  if (weight_map.is_null()) return;
+  for (const auto& [name, file] : weight_map.items()) {
+    const auto it = entries_.find(name);
+    require(it != entries_.end() &&
+                it->second.file->mapping()->path().filename() == file.get<std::string>(),
+            "{}: tensor '{}' must stand in {}, got none there", index_path.string(), name,
+            file.get<std::string>());
+  }
+  for (const auto& [name, entry] : entries_)
+    require(weight_map.contains(name), "{}: tensor '{}' of {} is missing from the index",
+            index_path.string(), name, entry.file->mapping()->path().filename().string());
+}
+
+TensorFolder::Entry TensorFolder::at(std::string_view name, const Shape& shape) const {
+  const auto it = entries_.find(name);
+  require(it != entries_.end(), "{}: tensor '{}' is missing", folder_.string(), name);
+  const auto& info = *it->second.info;
+  require(info.shape == shape, "{}: tensor '{}' must be {}, got {}", folder_.string(), name,
+          to_string(shape), to_string(info.shape));
+  require(info.dtype == Dtype::f32 || info.dtype == Dtype::bf16 || info.dtype == Dtype::f16,
+          "{}: tensor '{}' must be F32, BF16 or F16, got {}", folder_.string(), name,
+          name_of(info.dtype));
+  return it->second;
+}
+
+Checkpoint::Checkpoint(const fs::path& folder) : config(load_config(folder)), tensors(folder) {
+  std::set<std::string_view> wanted;
+  const auto specs = tensor_specs(config);
+  for (const auto& spec : specs) {
+    tensors.at(spec.name, spec.shape);
+    wanted.insert(spec.name);
+  }
+  for (const auto& [name, entry] : tensors.entries())
+    require(wanted.contains(name), "{}: tensor '{}' is not part of this config", folder.string(),
+            name);
+}
+
+Config load_config(const fs::path& file_or_folder) {
+  require(fs::exists(file_or_folder), "{}: file must exist, got none", file_or_folder.string());
+  const auto path =
+      fs::is_directory(file_or_folder) ? file_or_folder / kConfigFile : file_or_folder;
+  return config_from_json(parse_json(read_text(path), path.string()), path.string());
+}
+
+void save_config(const Config& config, const fs::path& folder) {
+  AtomicFile file(folder / kConfigFile);
+  file.write(to_json(config).dump(2) + "\n");
+  file.commit();
+}
+
+}  // namespace bmojo

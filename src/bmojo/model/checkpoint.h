@@ -1,0 +1,50 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bmojo/model/config.h"
+#include "bmojo/model/safetensors.h"
+
+namespace bmojo {
+
+inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kWeightsFile = "model.safetensors";
+inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+// The tensors of a folder: one model.safetensors, or shards named by an index. Only headers are
+// read.
+class TensorFolder {
+ public:
+  explicit TensorFolder(const std::filesystem::path& folder);
+
+  struct Entry {
+    const SafetensorsFile* file;
+    const TensorInfo* info;
+  };
+  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
+  // Error naming the tensor where it is missing, of another shape or not of floating point.
+  Entry at(std::string_view name, const Shape& shape) const;
+  const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
+  const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  std::filesystem::path folder_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+// A native checkpoint: config.json and every tensor the config asks for, no more and no fewer.
+struct Checkpoint {
+  explicit Checkpoint(const std::filesystem::path& folder);
+  Config config;
+  TensorFolder tensors;
+};
+
+Config load_config(const std::filesystem::path& file_or_folder);
+void save_config(const Config& config, const std::filesystem::path& folder);
+
+}  // namespace bmojo

@@ -1,0 +1,202 @@
+#include "bmojo/model/hugging_face.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
+#include "bmojo/base/json.h"
+#include "bmojo/base/printable.h"
+#include "bmojo/model/checkpoint.h"
+#include "bmojo/model/hugging_face_config.h"
+#include "bmojo/model/tensors.h"
+
+namespace bmojo {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kBlock = size_t{1} << 20;  // elements converted or bytes · 8 copied at a time
+
+// One tensor to write, and where its values stand.
+struct Transfer {
+  TensorInfo target;
+  TensorFolder::Entry source;
+};
+
+class Copier {
+ public:
+  Copier(SafetensorsWriter& writer, int64_t total, const CopyProgress& progress)
+      : writer_(writer), total_(total), progress_(progress) {}
+
+  void copy(const Transfer& transfer) {
+    const auto bytes = transfer.source.file->bytes(*transfer.source.info);
+    transfer.target.dtype == transfer.source.info->dtype ? copy_bytes(bytes)
+                                                         : convert(transfer, bytes);
+  }
+
+ private:
+  void advance(size_t bytes) {
+    done_ += static_cast<int64_t>(bytes);
+    if (progress_) progress_(done_, total_);
+  }
+
+  void copy_bytes(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const auto part = bytes.first(std::min(8 * kBlock, bytes.size()));
+      writer_.write(part);
+      advance(part.size());
+      bytes = bytes.subspan(part.size());
+    }
+  }
+
+  void convert(const Transfer& transfer, std::span<const std::byte> bytes) {
+    const Dtype from = transfer.source.info->dtype, to = transfer.target.dtype;
+    values_.resize(kBlock);
+    stored_.resize(kBlock * size_of(to));
+    while (!bytes.empty()) {
+      const auto part = bytes.first(std::min(kBlock * size_of(from), bytes.size()));
+      const std::span values(values_.data(), part.size() / size_of(from));
+      const std::span stored(stored_.data(), values.size() * size_of(to));
+      to_float(part, from, values);
+      if (to == Dtype::f16) check_half(transfer.target.name, values);
+      from_float(values, to, stored);
+      writer_.write(stored);
+      advance(part.size());
+      bytes = bytes.subspan(part.size());
+    }
+  }
+
+  // 65520 and above round to infinity.
+  static void check_half(const std::string& name, std::span<const float> values) {
+    for (const float value : values)
+      require(!std::isfinite(value) || std::abs(value) < 65520,
+              "export: tensor '{}' must stay below 65520 for f16, got {}; choose bf16 or f32", name,
+              value);
+  }
+
+  SafetensorsWriter& writer_;
+  int64_t done_ = 0, total_;
+  const CopyProgress& progress_;
+  std::vector<float> values_;
+  std::vector<std::byte> stored_;
+};
+
+void write_weights(const fs::path& path, std::vector<Transfer> transfers,
+                   const CopyProgress& progress) {
+  // Wide types first, as the format's own writer does: every tensor is then aligned to its type.
+  std::ranges::stable_sort(transfers, std::ranges::greater(),
+                           [](const Transfer& transfer) { return size_of(transfer.target.dtype); });
+  std::vector<TensorInfo> targets;
+  int64_t total = 0;
+  for (const auto& transfer : transfers) {
+    targets.push_back(transfer.target);
+    total += static_cast<int64_t>(transfer.source.info->end - transfer.source.info->begin);
+  }
+  SafetensorsWriter writer(path, targets, {{"format", "pt"}});
+  Copier copier(writer, total, progress);
+  for (const auto& transfer : transfers) copier.copy(transfer);
+  writer.commit();
+}
+
+bool is_tokenizer_file(const std::string& name) {
+  return name.starts_with("tokenizer.") || name == "tokenizer_config.json" ||
+         name == "special_tokens_map.json";
+}
+
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const auto name = entry.path().filename().string();
+    if (!is_tokenizer_file(name) || !entry.is_regular_file()) continue;
+    AtomicFile file(to / name);
+    file.write(MappedFile(entry.path()).bytes());
+    file.commit();
+  }
+}
+
+// A file may repeat the embedding as the output of a tied model. It must be the embedding, or
+// dropping it would change the model.
+void check_repeated_head(const TensorFolder& tensors, const TensorFolder::Entry& embedding,
+                         const std::string& name) {
+  const auto head = tensors.at(name, embedding.info->shape);
+  const auto a = head.file->bytes(*head.info), b = embedding.file->bytes(*embedding.info);
+  require(head.info->dtype == embedding.info->dtype && std::ranges::equal(a, b),
+          "{}: tensor '{}' must equal the embedding in a model with tie_word_embeddings, got other "
+          "values",
+          printable(tensors.folder().string()), name);
+}
+
+std::string source_name(const TensorFolder& tensors, Family family, const std::string& native) {
+  auto name = hugging_face_name(family, native);
+  const std::string older = "backbone.embedding.weight";
+  const bool is_older = name == "backbone.embeddings.weight" && !tensors.entries().contains(name) &&
+                        tensors.entries().contains(older);
+  return is_older ? older : name;
+}
+
+std::vector<Transfer> match(const ForeignModel& model, const TensorFolder& tensors) {
+  std::vector<Transfer> transfers;
+  std::set<std::string> used;
+  for (const auto& spec : tensor_specs(model.config)) {
+    const auto name = source_name(tensors, model.family, spec.name);
+    const auto source = tensors.at(name, spec.shape);
+    transfers.push_back({{spec.name, source.info->dtype, spec.shape}, source});
+    used.insert(name);
+  }
+  const auto head = hugging_face_name(model.family, "head.weight");
+  if (model.config.tied_embeddings && tensors.entries().contains(head)) {
+    check_repeated_head(tensors, transfers.front().source, head);
+    used.insert(head);
+  }
+  for (const auto& [name, entry] : tensors.entries())
+    require(used.contains(name), "{}: tensor '{}' is not part of a {} model with this config",
+            printable(tensors.folder().string()), name, model_type_of(model.family));
+  return transfers;
+}
+
+}  // namespace
+
+Imported import_hugging_face(const fs::path& source, const fs::path& out,
+                             const CopyProgress& progress) {
+  const auto shown = printable(source.string());
+  require(fs::is_directory(source), "{}: must be a folder with {} and safetensors, got {}", shown,
+          kConfigFile, fs::exists(source) ? "a file" : "nothing");
+  const auto config_path = source / kConfigFile;
+  const auto subject = printable(config_path.string());
+  const auto model = from_hugging_face(parse_json(read_text(config_path), subject), subject);
+  const TensorFolder tensors(source);
+  const auto transfers = match(model, tensors);
+  write_folder(out, [&](const fs::path& inside) {
+    write_weights(inside / kWeightsFile, transfers, progress);
+    save_config(model.config, inside);
+    copy_tokenizer(source, inside);
+  });
+  return {std::string(model_type_of(model.family)), model.config};
+}
+
+std::string export_checkpoint(const fs::path& folder, const fs::path& out, Dtype dtype,
+                              const CopyProgress& progress) {
+  const Checkpoint checkpoint(folder);
+  const auto family = family_of(checkpoint.config);
+  std::vector<Transfer> transfers;
+  for (const auto& spec : tensor_specs(checkpoint.config)) {
+    const auto name = family ? hugging_face_name(*family, spec.name) : spec.name;
+    transfers.push_back({{name, dtype, spec.shape}, checkpoint.tensors.at(spec.name, spec.shape)});
+  }
+  write_folder(out, [&](const fs::path& inside) {
+    write_weights(inside / kWeightsFile, transfers, progress);
+    if (family) {
+      AtomicFile file(inside / kConfigFile);
+      file.write(to_hugging_face(checkpoint.config, *family, dtype).dump(2) + "\n");
+      file.commit();
+    } else {
+      save_config(checkpoint.config, inside);
+    }
+    copy_tokenizer(folder, inside);
+  });
+  return family ? std::string(model_type_of(*family)) : "bmojo";
+}
+
+}  // namespace bmojo

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "bmojo/base/json.h"
+#include "bmojo/model/config.h"
+#include "bmojo/model/dtype.h"
+
+namespace bmojo {
+
+// The models of transformers that a Config can be exactly.
+enum class Family { mamba, mistral };
+
+std::string_view model_type_of(Family family);
+
+struct ForeignModel {
+  Family family;
+  Config config;
+};
+
+// Reads transformers' config.json. A field that changes the mathematics into something a Config
+// cannot express is refused by name; an absent one takes transformers' default; others are ignored.
+ForeignModel from_hugging_face(const Json& json, std::string_view subject);
+
+// The family this config is exactly, if any: `ssm` layers alone, or `attention` layers with rotary
+// positions, each followed by an MLP.
+std::optional<Family> family_of(const Config& config);
+Json to_hugging_face(const Config& config, Family family, Dtype dtype);
+
+// transformers' name of a native tensor.
+std::string hugging_face_name(Family family, std::string_view native);
+
+}  // namespace bmojo

@@ -1,0 +1,289 @@
+#include "bmojo/nn/layer.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+
+#include "bmojo/base/error.h"
+#include "bmojo/nn/rows.h"
+#include "bmojo/nn/scan.h"
+#include "bmojo/nn/selection.h"
+
+// Shapes: B rows, L tokens, D width, E inner width, N states, K taps, k predictor taps, H heads,
+// G key/value heads, r = H / G, d head size, P pieces, Q queries a piece, S keys a piece.
+
+namespace bmojo::nn {
+namespace {
+
+// bf16 and f16 are storage: sums and recurrences run in fp32. float and double stay as they are.
+at::ScalarType compute_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+at::Tensor widen(const at::Tensor& x) { return x.to(compute_type(x)); }
+
+// x_{t-i} for source = [tail | x] [B, tail + L, C]; 0 where it lies before the document.
+at::Tensor shifted(const at::Tensor& source, int64_t i, const Layout& layout) {
+  const int64_t tail = source.size(1) - layout.length;
+  const auto before = source.narrow(1, tail - i, layout.length);
+  const auto outside = (layout.positions < i).unsqueeze(2);
+  return i == 0 ? before : before.masked_fill(outside, 0);
+}
+
+// The last rows of [tail | x]: what the next call finds before its first token.
+at::Tensor next_tail(const at::Tensor& source, const Layout& layout) {
+  const int64_t tail = source.size(1) - layout.length;
+  return take_rows(source.flatten(0, 1), layout.tail_index(tail))
+      .unflatten(0, {layout.batch, tail});
+}
+
+// √ of a mean square, with gradient 0 instead of ∞ at 0.
+at::Tensor safe_sqrt(const at::Tensor& x) {
+  const auto zero = x == 0;
+  return x.masked_fill(zero, 1).sqrt().masked_fill(zero, 0);
+}
+
+// Rows of pools that may stand one behind the other, closed by a row of zeros.
+at::Tensor make_pool(std::vector<at::Tensor> parts) {
+  parts.push_back(at::zeros_like(parts.back().narrow(0, 0, 1)));
+  return at::cat(parts);
+}
+
+at::Tensor take(const at::Tensor& pool, const at::Tensor& index, int64_t groups) {
+  return take_rows(pool, index).unflatten(0, {groups, index.size(0) / groups});
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps) {
+  const auto wide = widen(x);
+  const auto scale = (wide.square().mean(-1, /*keepdim=*/true) + eps).rsqrt();
+  return gain * (wide * scale).to(x.scalar_type());
+}
+
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta) {
+  const int64_t half = x.size(-1) / 2;
+  const auto options = x.options().dtype(compute_type(x));
+  const auto frequency = at::pow(theta, at::arange(half, options) / -static_cast<double>(half));
+  const auto angle = position.unsqueeze(-1).unsqueeze(-1) * frequency;  // [..., 1, half]
+  const auto cos = angle.cos().to(x.scalar_type()), sin = angle.sin().to(x.scalar_type());
+  const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
+  return at::cat({a * cos - b * sin, b * cos + a * sin}, -1);
+}
+
+Layer::Layer(const Config& config, LayerKind kind, const Lookup& weight)
+    : config_(config), kind_(kind), norm_(weight("norm.weight")) {
+  in_ = weight("ssm.in_proj.weight");
+  in_bias_ = weight("ssm.in_proj.bias");
+  conv_ = weight("ssm.conv1d.weight");
+  conv_bias_ = weight("ssm.conv1d.bias");
+  x_proj_ = weight("ssm.x_proj.weight");
+  dt_ = weight("ssm.dt_proj.weight");
+  dt_bias_ = weight("ssm.dt_proj.bias");
+  a_log_ = weight("ssm.A_log");
+  d_ = weight("ssm.D");
+  out_ = weight("ssm.out_proj.weight");
+  out_bias_ = weight("ssm.out_proj.bias");
+  q_ = weight("attention.q_proj.weight");
+  k_ = weight("attention.k_proj.weight");
+  v_ = weight("attention.v_proj.weight");
+  o_ = weight("attention.o_proj.weight");
+  fading_norm_ = weight("attention.fading_norm.weight");
+  fading_k_ = config.fading_tied ? k_ : weight("attention.fading_k_proj.weight");
+  fading_v_ = config.fading_tied ? v_ : weight("attention.fading_v_proj.weight");
+  beta_ = weight("attention.innovation_bias");
+  mlp_norm_ = weight("mlp.norm.weight");
+  gate_ = weight("mlp.gate_proj.weight");
+  up_ = weight("mlp.up_proj.weight");
+  down_ = weight("mlp.down_proj.weight");
+}
+
+LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const LayerState& state,
+                           const at::Tensor& tokens, const at::Tensor& selection) const {
+  LayerOutput out;
+  const auto u = rms_norm(x, norm_, config_.norm_eps);
+  at::Tensor y, mixed = x;
+  if (kind_ != LayerKind::attention) y = ssm(u, layout, state, out.state);
+  if (kind_ != LayerKind::ssm) mixed = mixed + attend(u, y, layout, state, tokens, selection, out);
+  if (kind_ == LayerKind::ssm || (kind_ == LayerKind::bmojo && config_.fading_residual))
+    mixed = mixed + y;
+  out.x = config_.mlp_size > 0 ? mixed + mlp(mixed) : mixed;
+  return out;
+}
+
+at::Tensor Layer::ssm(const at::Tensor& u, const Layout& layout, const LayerState& state,
+                      LayerState& next) const {
+  const int64_t E = config_.ssm_inner_size, N = config_.ssm_state_size, K = config_.ssm_conv_taps,
+                R = config_.ssm_dt_rank;
+  const auto xz = at::linear(u, in_, in_bias_).split(E, -1);
+  const auto &x = xz[0], &z = xz[1];
+
+  // x̄ = silu(Σ_i tap_i ⊙ x_{t-i} + bias); the file's last tap is the present.
+  const auto source = at::cat({state.conv_tail, x}, 1);
+  auto sum = conv_.select(2, K - 1).squeeze(1) * x;
+  for (int64_t i = 1; i < K; ++i)
+    sum = sum + conv_.select(2, K - 1 - i).squeeze(1) * shifted(source, i, layout);
+  const auto x_bar = at::silu(conv_bias_.defined() ? sum + conv_bias_ : sum);
+  next.conv_tail = next_tail(source, layout);
+
+  const auto dbc = at::linear(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);
+  const auto B_t = widen(dbc[1]), C_t = widen(dbc[2]), x_t = widen(x_bar);
+  // Padding has Δ = 0: the state stays as it is.
+  const auto delta = at::softplus(widen(at::linear(dbc[0], dt_)) + widen(dt_bias_))
+                         .masked_fill((~layout.valid).unsqueeze(2), 0);
+  const auto A = -widen(a_log_).exp();
+
+  // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t B_t x̄_t, [B, L, E, N]
+  auto decay = (delta.unsqueeze(3) * A).exp();
+  if (layout.resets) decay = decay.masked_fill(layout.starts.unsqueeze(2).unsqueeze(3), 0);
+  const auto input = (delta * x_t).unsqueeze(3) * B_t.unsqueeze(2);
+  const auto h = linear_scan(decay, input, state.ssm);
+  next.ssm = h.select(1, layout.length - 1);
+
+  // y_t = W_out ((C_t·h_t + D ⊙ x̄_t) ⊙ silu(z_t))
+  const auto read = at::matmul(h, C_t.unsqueeze(3)).squeeze(3) + widen(d_) * x_t;
+  return at::linear(read.to(u.scalar_type()) * at::silu(z), out_, out_bias_);
+}
+
+// ŷ_t = Σ_{i=1..k} c_i · y_{t-i}, c_i ∝ γ^(i-1);  ε_t = rms over channels of (y_t - ŷ_t)
+at::Tensor Layer::innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
+                             LayerState& next) const {
+  const int64_t k = config_.predictor_taps;
+  double total = 0;
+  for (int64_t i = 0; i < k; ++i) total += std::pow(config_.predictor_decay, i);
+  const auto source = at::cat({state.outputs, y}, 1);
+  auto error = widen(y);
+  for (int64_t i = 1; i <= k; ++i) {
+    const double c = std::pow(config_.predictor_decay, i - 1) / total;
+    error = error - c * widen(shifted(source, i, layout));
+  }
+  next.outputs = next_tail(source, layout);
+  return safe_sqrt(error.square().mean(-1));
+}
+
+// A key and its value as one row, [..., 2, G, d]; the key turned to its own position.
+at::Tensor Layer::key_value(const at::Tensor& x, const at::Tensor& w_k, const at::Tensor& w_v,
+                            const at::Tensor& position) const {
+  const auto heads = [&](const at::Tensor& w) {
+    return at::linear(x, w).unflatten(-1, {config_.num_kv_heads, config_.head_size});
+  };
+  const auto k = heads(w_k);
+  return at::stack(
+      {config_.rope_theta > 0 ? rotate(k, position, config_.rope_theta) : k, heads(w_v)}, -3);
+}
+
+// One softmax over [eidetic | fading | window], a piece of one chunk at a time.
+at::Tensor Layer::attend(const at::Tensor& u, const at::Tensor& y, const Layout& layout,
+                         const LayerState& state, const at::Tensor& tokens,
+                         const at::Tensor& selection, LayerOutput& out) const {
+  const int64_t H = config_.num_heads, G = config_.num_kv_heads, d = config_.head_size,
+                w = config_.window, B = layout.batch, P = std::ssize(layout.pieces),
+                Q = layout.max_queries;
+  require(state.window.size(1) == layout.window_rows_in,
+          "forward: state must hold {} window rows, got {}; keep the window it was made with",
+          layout.window_rows_in, state.window.size(1));
+  auto q = at::linear(u, q_).unflatten(-1, {H, d});
+  if (config_.rope_theta > 0) q = rotate(q, layout.positions, config_.rope_theta);
+  const auto kv = key_value(u, k_, v_, layout.positions);
+  std::vector<at::Tensor> rows, masks, biases;  // by memory: [P, S, 2, G, d], [P, Q, S], [P, S]
+
+  if (remembers()) {
+    out.innovation = innovation(y, layout, state, out.state);
+    const int64_t m = std::max(layout.eidetic_rows, state.frozen.position.size(1));
+    const auto ids = tokens.defined() ? tokens : at::full_like(layout.positions, -1);
+    const auto all = gather_candidates(state, layout, out.innovation, kv, ids);
+    const auto chosen = select(all, layout, w, m, selection);
+    out.selection = chosen.kept;
+
+    std::vector<int64_t> piece_row;
+    for (const auto& piece : layout.pieces) piece_row.push_back(piece.row);
+    const auto of_row = at::arange(B, layout.positions.options());
+    const auto of_piece = torch::tensor(piece_row, torch::kLong).to(u.device());
+    const auto pool = all.kv.flatten(0, 1);
+    const auto pick = [&](const at::Tensor& x, const at::Tensor& which, const at::Tensor& source) {
+      return take(x.flatten(), all.flat(which, source), which.size(0));
+    };
+    rows.push_back(take(pool, all.flat(of_piece, chosen.visible), P));
+    // Members that are still in the query's window are not seen twice.
+    const auto position = pick(all.position, of_piece, chosen.visible).unsqueeze(1);
+    masks.push_back(position <= layout.query_positions.unsqueeze(2) - w);
+    const auto held = pick(all.innovation, of_piece, chosen.visible);
+    biases.push_back(beta_.defined() ? widen(beta_) * (held + 1e-6).log() : at::zeros_like(held));
+
+    const auto set = [&](const at::Tensor& source) -> EideticSet {
+      return {pick(all.innovation, of_row, source), pick(all.position, of_row, source),
+              pick(all.token, of_row, source)};
+    };
+    out.state.eidetic = take(pool, all.flat(of_row, chosen.frozen), B);
+    out.state.frozen = set(chosen.frozen);
+    out.state.running = set(chosen.running);
+  }
+  if (fades()) {
+    const auto y_f =
+        rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), fading_norm_, config_.norm_eps);
+    const auto position = take_rows(layout.positions.flatten(), layout.fading_token);
+    const auto pool =
+        at::cat({state.fading.flatten(0, 1), key_value(y_f, fading_k_, fading_v_, position),
+                 at::zeros_like(kv.flatten(0, 1).narrow(0, 0, 1))});
+    rows.push_back(take(pool, layout.fading.index, P));
+    masks.push_back(layout.fading.mask.expand({P, Q, -1}));
+    out.state.fading = take(pool, layout.next_fading, B);
+  }
+  const auto pool = make_pool({state.window.flatten(0, 1), kv.flatten(0, 1)});
+  rows.push_back(take(pool, layout.window.index, P));
+  masks.push_back(layout.window.mask);
+  out.state.window = take(pool, layout.next_window, B);
+
+  // Scores [P, G, r, Q, S]: query head h reads key/value head floor(h G / H).
+  const auto all_rows = at::cat(rows, 1);
+  const auto keys = all_rows.select(2, 0).permute({0, 2, 3, 1});    // [P, G, d, S]
+  const auto values = all_rows.select(2, 1).permute({0, 2, 1, 3});  // [P, G, S, d]
+  const auto queries = take(make_pool({q.flatten(0, 1)}), layout.query_index, P)
+                           .unflatten(2, {G, H / G})
+                           .permute({0, 2, 3, 1, 4})
+                           .flatten(2, 3);  // [P, G, r Q, d]
+  auto scores = widen(at::matmul(queries, keys)) / std::sqrt(static_cast<double>(d));
+  if (!biases.empty()) {
+    const auto bias = at::constant_pad_nd(biases[0], {0, all_rows.size(1) - biases[0].size(1)});
+    scores = scores + bias.unsqueeze(1).unsqueeze(1);
+  }
+  // A place without a query sees everything, so that its softmax stays finite; nothing reads it.
+  const auto unused = (layout.query_index == B * layout.length).view({P, Q, 1});
+  const auto visible = (at::cat(masks, 2) | unused).repeat({1, H / G, 1}).unsqueeze(1);
+  scores = scores.masked_fill(~visible, -std::numeric_limits<double>::infinity());
+  const auto mixed = at::matmul(at::softmax(scores, -1).to(u.scalar_type()), values);
+  const auto by_token =
+      mixed.unflatten(2, {H / G, Q}).permute({0, 3, 1, 2, 4}).reshape({P * Q, H * d});
+  return at::linear(take(make_pool({by_token}), layout.output_index, B), o_);
+}
+
+// SwiGLU
+at::Tensor Layer::mlp(const at::Tensor& x) const {
+  const auto u = rms_norm(x, mlp_norm_, config_.norm_eps);
+  return at::linear(at::silu(at::linear(u, gate_)) * at::linear(u, up_), down_);
+}
+
+LayerState Layer::initial_state(int64_t B) const {
+  const auto options = norm_.options().requires_grad(false);
+  const auto wide = options.dtype(compute_type(norm_)), whole = options.dtype(torch::kLong);
+  const int64_t G = config_.num_kv_heads, d = config_.head_size;
+  LayerState state;
+  if (kind_ != LayerKind::attention) {
+    state.conv_tail = at::zeros({B, config_.ssm_conv_taps - 1, config_.ssm_inner_size}, options);
+    state.ssm = at::zeros({B, config_.ssm_inner_size, config_.ssm_state_size}, wide);
+  }
+  if (kind_ != LayerKind::ssm) state.window = at::zeros({B, 0, 2, G, d}, options);
+  if (fades()) {
+    const Layout one(config_, Rows{1, 1, {}, {}}, {}, options.device());
+    state.fading = at::zeros({B, one.fading_rows, 2, G, d}, options);
+  }
+  if (remembers()) {
+    state.outputs = at::zeros({B, config_.predictor_taps, config_.hidden_size}, options);
+    state.eidetic = at::zeros({B, 0, 2, G, d}, options);
+    state.frozen = {at::zeros({B, 0}, wide), at::zeros({B, 0}, whole), at::zeros({B, 0}, whole)};
+    state.running = state.frozen;
+  }
+  return state;
+}
+
+}  // namespace bmojo::nn

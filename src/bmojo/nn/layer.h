@@ -1,0 +1,67 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+
+#include "bmojo/model/config.h"
+#include "bmojo/nn/layout.h"
+#include "bmojo/nn/state.h"
+
+namespace bmojo::nn {
+
+// x · gain / √(mean(x²) + eps) over the last dimension, in fp32 or wider.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps);
+
+// Rotary encoding, half-split: x [..., heads, d] at `position` [...].
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta);
+
+// Looks a parameter of the layer up by its leaf name, e.g. "ssm.in_proj.weight"; undefined where
+// the config has none.
+using Lookup = std::function<at::Tensor(const std::string& leaf)>;
+
+struct LayerOutput {
+  at::Tensor x;           // [B, L, D]
+  LayerState state;       //
+  at::Tensor innovation;  // [B, L], undefined without eidetic memory
+  at::Tensor selection;   // [P, m] positions held after each piece, undefined likewise
+};
+
+// One layer of any kind: B'MOJO, SSM or attention, with or without an MLP.
+class Layer {
+ public:
+  Layer(const Config& config, LayerKind kind, const Lookup& weight);
+
+  // x [B, L, D], token ids [B, L] (undefined: not shown), `selection` as LayerOutput has it
+  // (undefined: by innovation).
+  LayerOutput forward(const at::Tensor& x, const Layout& layout, const LayerState& state,
+                      const at::Tensor& tokens = {}, const at::Tensor& selection = {}) const;
+
+  // What a layer carries before the first token.
+  LayerState initial_state(int64_t batch) const;
+
+ private:
+  at::Tensor ssm(const at::Tensor& u, const Layout& layout, const LayerState& state,
+                 LayerState& next) const;
+  at::Tensor innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
+                        LayerState& next) const;
+  at::Tensor attend(const at::Tensor& u, const at::Tensor& y, const Layout& layout,
+                    const LayerState& state, const at::Tensor& tokens, const at::Tensor& selection,
+                    LayerOutput& out) const;
+  at::Tensor mlp(const at::Tensor& x) const;
+  at::Tensor key_value(const at::Tensor& x, const at::Tensor& w_k, const at::Tensor& w_v,
+                       const at::Tensor& position) const;
+
+  bool remembers() const { return kind_ == LayerKind::bmojo && config_.eidetic_tokens > 0; }
+  bool fades() const { return kind_ == LayerKind::bmojo && config_.fading_tokens > 0; }
+
+  Config config_;
+  LayerKind kind_;
+  at::Tensor norm_;
+  at::Tensor in_, in_bias_, conv_, conv_bias_, x_proj_, dt_, dt_bias_, a_log_, d_, out_, out_bias_;
+  at::Tensor q_, k_, v_, o_, fading_norm_, fading_k_, fading_v_, beta_;
+  at::Tensor mlp_norm_, gate_, up_, down_;
+};
+
+}  // namespace bmojo::nn

@@ -1,0 +1,283 @@
+#include "bmojo/nn/layout.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "bmojo/base/error.h"
+
+namespace bmojo::nn {
+namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+at::Tensor to_tensor(const std::vector<int64_t>& values, at::Device device) {
+  // from_blob only borrows: the clone owns its memory, whatever the device.
+  auto* data = const_cast<int64_t*>(values.data());
+  return torch::from_blob(data, {std::ssize(values)}, torch::kLong).clone().to(device);
+}
+
+at::Tensor to_mask(const std::vector<uint8_t>& values, at::IntArrayRef shape, at::Device device) {
+  auto* data = const_cast<uint8_t*>(values.data());
+  return torch::from_blob(data, shape, torch::kBool).clone().to(device);
+}
+
+void check(const Rows& rows, const Cursor& cursor) {
+  const auto B = rows.batch, L = rows.length;
+  require(B >= 1 && L >= 1, "forward: tokens must be [B, L] with B and L at least 1, got [{}, {}]",
+          B, L);
+  require(rows.lengths.empty() || std::ranges::any_of(rows.lengths, [](auto n) { return n > 0; }),
+          "forward: at least one row must have a token, got none");
+  require(rows.lengths.empty() || std::ssize(rows.lengths) == B,
+          "forward: lengths must have one entry a row = {}, got {}", B, rows.lengths.size());
+  for (const auto length : rows.lengths)
+    require(length >= 0 && length <= L, "forward: lengths must be from 0 to {}, got {}", L, length);
+  require(rows.documents.empty() || std::ssize(rows.documents) == B * L,
+          "forward: documents must be [{}, {}], got {} entries", B, L, rows.documents.size());
+  require(cursor.position.empty() || std::ssize(cursor.position) == B,
+          "forward: state must have {} rows, got {}", B, cursor.position.size());
+}
+
+// A span of one document inside a row of this call.
+struct Document {
+  int64_t column, end, position;
+};
+
+std::vector<Document> split_documents(const Rows& rows, const Cursor& cursor, int64_t row,
+                                      int64_t length) {
+  const bool continued = !cursor.position.empty() && cursor.position[row] > 0;
+  std::vector<Document> documents;
+  for (int64_t i = 0; i < length; ++i) {
+    const auto id = [&](int64_t column) { return rows.documents[row * rows.length + column]; };
+    const bool first = i == 0;
+    bool starts = first && !continued;
+    if (!rows.documents.empty() && !starts)
+      starts = id(i) != (first ? cursor.document[row] : id(i - 1));
+    if (first || starts) documents.push_back({i, i, starts ? 0 : cursor.position[row]});
+    documents.back().end = i + 1;
+  }
+  return documents;
+}
+
+// The fading rows of a state whose next token has position t: which row holds position p, or -1.
+// `sliding` keeps the last w + m_f - 1. `chunk` keeps the m_f before the chunk, then those of the
+// chunk's last min(m_f, w) positions that have been read.
+struct FadingRows {
+  int64_t w, m_f;
+  bool sliding;
+
+  int64_t collected() const { return std::min(m_f, w); }
+  int64_t count() const { return m_f == 0 ? 0 : sliding ? w + m_f - 1 : m_f + collected(); }
+  // Whether a token at position p is ever a fading key.
+  bool projects(int64_t p) const { return m_f > 0 && (sliding || p % w >= w - collected()); }
+
+  int64_t position_of(int64_t row, int64_t t) const {
+    if (sliding) return t - count() + row;
+    const int64_t s = t / w * w;
+    if (row < m_f) return s - m_f + row;
+    const int64_t p = s + w - collected() + row - m_f;
+    return p < t ? p : -1;
+  }
+  int64_t row_of(int64_t p, int64_t t) const {
+    if (sliding) return p - (t - count());
+    const int64_t s = t / w * w;
+    return p < s ? p - (s - m_f) : m_f + p - (s + w - collected());
+  }
+};
+
+// Fills the index and the mask of one gather: piece by piece, key by key. `row(piece, p)` is the
+// pool row of position p, `visible(t, p)` whether a query at t sees it; keys run to last(piece).
+template <typename Last, typename Row, typename Visible>
+Gather gather(const std::vector<Piece>& pieces, int64_t num_queries, int64_t num_keys,
+              int64_t zero_row, at::Device device, Last last, Row row, Visible visible) {
+  const int64_t P = std::ssize(pieces);
+  std::vector<int64_t> index(P * num_keys, zero_row);
+  std::vector<uint8_t> mask(P * num_queries * num_keys, 0);
+  for (int64_t i = 0; i < P; ++i) {
+    const int64_t first = last(pieces[i]) - num_keys + 1;
+    for (int64_t j = std::max<int64_t>(0, -first); j < num_keys; ++j) {
+      const int64_t found = row(pieces[i], first + j);
+      if (found < 0) continue;
+      index[i * num_keys + j] = found;
+      for (int64_t q = 0; q < std::min(num_queries, pieces[i].count); ++q)
+        mask[(i * num_queries + q) * num_keys + j] = visible(pieces[i].position + q, first + j);
+    }
+  }
+  return {to_tensor(index, device), to_mask(mask, {P, num_queries, num_keys}, device)};
+}
+
+// Builds the parts of a Layout one after the other, over what they share.
+struct Builder {
+  const Config& config;
+  const Rows& rows;
+  const Cursor& cursor;
+  const at::Device device;
+  Layout& out;
+  const int64_t B = out.batch, L = out.length;
+  const int64_t w = config.window > 0 ? config.window : kUnlimited;
+  const std::vector<int64_t>& t0 = out.start;
+  std::vector<int64_t> position = std::vector<int64_t>(B * L, 0);
+  std::vector<uint8_t> valid = std::vector<uint8_t>(B * L, 0);
+  std::vector<Document> last_document = std::vector<Document>(B);
+
+  static int64_t longest(const std::vector<int64_t>& t) { return *std::ranges::max_element(t); }
+
+  void tokens();
+  void cut(int64_t row, const Document& document, int64_t& wave);
+  void queries();
+  void window();
+  void fading();
+};
+
+void Builder::tokens() {
+  std::vector<uint8_t> starts(B * L, 0);
+  for (int64_t b = 0; b < B; ++b) {
+    int64_t wave = 0;
+    last_document[b] = {0, 0, t0[b]};
+    for (const auto& document : split_documents(rows, cursor, b, out.lengths[b])) {
+      for (int64_t i = document.column; i < document.end; ++i) {
+        position[b * L + i] = document.position + i - document.column;
+        valid[b * L + i] = 1;
+      }
+      starts[b * L + document.column] = document.position == 0;
+      out.resets |= document.position == 0 && (document.column > 0 || t0[b] > 0);
+      cut(b, document, wave);
+      last_document[b] = document;
+      out.next.position[b] = document.position + document.end - document.column;
+    }
+    if (out.lengths[b] > 0 && !rows.documents.empty())
+      out.next.document[b] = rows.documents[b * L + out.lengths[b] - 1];
+    out.num_waves = std::max(out.num_waves, wave);
+  }
+  out.positions = to_tensor(position, device).reshape({B, L});
+  out.valid = to_mask(valid, {B, L}, device);
+  out.starts = to_mask(starts, {B, L}, device);
+}
+
+// Cuts a document at the chunk borders, which lie at multiples of w from its start.
+void Builder::cut(int64_t row, const Document& document, int64_t& wave) {
+  for (int64_t i = document.column; i < document.end;) {
+    const int64_t p = position[row * L + i];
+    const int64_t count = std::min(document.end - i, w - p % w);
+    out.pieces.push_back({row, i, count, p, document.column, document.position, wave++});
+    out.max_queries = std::max(out.max_queries, count);
+    i += count;
+  }
+}
+
+void Builder::queries() {
+  const int64_t P = std::ssize(out.pieces), Q = out.max_queries;
+  std::vector<int64_t> from(P * Q, B * L), to(B * L, P * Q), query_position(P * Q, 0);
+  for (int64_t i = 0; i < P; ++i)
+    for (int64_t q = 0; q < out.pieces[i].count; ++q) {
+      const int64_t token = out.pieces[i].row * L + out.pieces[i].column + q;
+      from[i * Q + q] = token;
+      to[token] = i * Q + q;
+      query_position[i * Q + q] = out.pieces[i].position + q;
+    }
+  out.query_index = to_tensor(from, device);
+  out.output_index = to_tensor(to, device);
+  out.query_positions = to_tensor(query_position, device).reshape({P, Q});
+}
+
+// The last w tokens, or all of them.
+void Builder::window() {
+  out.window_rows_in = std::min(w, longest(t0));
+  out.window_rows_out = std::min(w, longest(out.next.position));
+  const int64_t rows_in = out.window_rows_in, rows_out = out.window_rows_out;
+  const int64_t zero = B * (rows_in + L);
+  const auto row_of = [&](int64_t b, int64_t column, int64_t start, int64_t p) -> int64_t {
+    if (p >= start) return B * rows_in + b * L + column + p - start;
+    const int64_t row = p - (t0[b] - rows_in);
+    return p >= 0 && row >= 0 ? b * rows_in + row : -1;
+  };
+  int64_t num_keys = 0;
+  for (const auto& piece : out.pieces)
+    num_keys = std::max(num_keys, std::min(w - 1, piece.position) + piece.count);
+  out.window = gather(
+      out.pieces, out.max_queries, num_keys, zero, device,
+      [](const Piece& piece) { return piece.position + piece.count - 1; },
+      [&](const Piece& piece, int64_t p) {
+        return row_of(piece.row, piece.document_column, piece.document_position, p);
+      },
+      [&](int64_t t, int64_t p) { return p <= t && t - p < w; });
+  std::vector<int64_t> keep(B * rows_out, zero);
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t j = 0; j < rows_out; ++j) {
+      const auto& document = last_document[b];
+      const int64_t p = out.next.position[b] - rows_out + j;
+      const int64_t row = row_of(b, document.column, document.position, p);
+      if (p >= 0 && row >= 0) keep[b * rows_out + j] = row;
+    }
+  out.next_window = to_tensor(keep, device);
+}
+
+// Outputs of the SSM: the m_f before the chunk, or before the window.
+void Builder::fading() {
+  const int64_t m_f = config.fading_tokens, Q = out.max_queries;
+  const FadingRows kept{w, m_f, config.fading_sliding()};
+  out.fading_rows = kept.count();
+  std::vector<int64_t> projected, pool_row(B * L, -1);
+  for (int64_t i = 0; i < B * L; ++i)
+    if (valid[i] && kept.projects(position[i])) {
+      pool_row[i] = B * kept.count() + std::ssize(projected);
+      projected.push_back(i);
+    }
+  out.fading_token = to_tensor(projected, device);
+  const int64_t zero = B * kept.count() + std::ssize(projected);
+  const auto row_of = [&](int64_t b, int64_t column, int64_t start, int64_t p) {
+    return p >= start ? pool_row[b * L + column + p - start]
+                      : b * kept.count() + kept.row_of(p, t0[b]);
+  };
+  const int64_t reach =
+      kept.sliding ? w : 0;  // the last query's newest fading key lies this far back
+  out.fading = gather(
+      out.pieces, kept.sliding ? Q : 1, kept.sliding ? m_f + Q - 1 : m_f, zero, device,
+      [&](const Piece& piece) {
+        return kept.sliding ? piece.position + Q - 1 - w : piece.position / w * w - 1;
+      },
+      [&](const Piece& piece, int64_t p) -> int64_t {
+        if (p > piece.position + piece.count - 1 - reach) return -1;
+        return row_of(piece.row, piece.document_column, piece.document_position, p);
+      },
+      [&](int64_t t, int64_t p) { return !kept.sliding || (p > t - w - m_f && p <= t - w); });
+  std::vector<int64_t> keep(B * kept.count(), zero);
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t j = 0; j < kept.count(); ++j) {
+      const auto& document = last_document[b];
+      const int64_t p = kept.position_of(j, out.next.position[b]);
+      if (p >= 0) keep[b * kept.count() + j] = row_of(b, document.column, document.position, p);
+    }
+  out.next_fading = to_tensor(keep, device);
+}
+
+}  // namespace
+
+Layout::Layout(const Config& config, const Rows& rows, const Cursor& cursor, at::Device device)
+    : batch(rows.batch), length(rows.length), next(cursor), lengths(rows.lengths) {
+  check(rows, cursor);
+  if (lengths.empty()) lengths.assign(batch, length);
+  if (next.position.empty())
+    next = {std::vector<int64_t>(batch, 0), std::vector<int64_t>(batch, 0)};
+  start = next.position;
+  Builder builder{config, rows, cursor, device, *this};
+  builder.tokens();
+  if (!config.has_attention()) return;
+  builder.queries();
+  builder.window();
+  if (!config.has(LayerKind::bmojo)) return;
+  if (config.fading_tokens > 0) builder.fading();
+  int64_t longest = 0;
+  for (const auto& piece : pieces) longest = std::max(longest, piece.position + piece.count);
+  eidetic_rows = std::min(config.eidetic_tokens, longest);
+}
+
+at::Tensor Layout::tail_index(int64_t count) const {
+  std::vector<int64_t> index;
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t j = 0; j < count; ++j) index.push_back(b * (count + length) + lengths[b] + j);
+  return to_tensor(index, positions.device());
+}
+
+}  // namespace bmojo::nn

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "bmojo/model/config.h"
+
+// Shapes: B rows, L tokens a row, P pieces, Q queries a piece (the longest), S keys.
+
+namespace bmojo::nn {
+
+// Where each row stands between two calls: the position its next token takes in its document (the
+// number of tokens read of it), and that document's id. Empty before the first call.
+struct Cursor {
+  std::vector<int64_t> position;
+  std::vector<int64_t> document;
+};
+
+// What a call brings, row by row. Empty lengths: every row is L long. Empty documents: every row
+// goes on with the document it was in.
+struct Rows {
+  int64_t batch = 0;
+  int64_t length = 0;
+  std::vector<int64_t> lengths;    // [B], 0 … L; what follows is padding and enters no memory
+  std::vector<int64_t> documents;  // [B * L]; a change of id starts a document
+};
+
+// A piece is a run of tokens of one row, one document and one chunk: its queries share the frozen
+// memories. Pieces are the batch dimension of attention.
+struct Piece {
+  int64_t row, column, count;  // tokens [column, column + count) of the row
+  int64_t position;            // of the first, in its document
+  int64_t document_column;     // where the document begins in this call …
+  int64_t document_position;   // … and the position it has there (> 0: it began in an earlier call)
+  int64_t wave;                // this is the row's wave-th piece
+};
+
+// Rows that attention gathers from a pool: `index` [P * S] into the pool's rows (the pool ends with
+// a zero row, for places that hold nothing), `mask` [P, Q or 1, S] what each query sees of it.
+struct Gather {
+  at::Tensor index, mask;
+};
+
+// Where every token of a call stands and which rows each memory is read from. Integers alone,
+// computed once a call on the host and shared by all layers: the tensors' values are never needed,
+// so the layer runs on any device. Every index counts from the document's start (docs/model.md,
+// Positions); where a row, a segment or a call begins has no influence.
+struct Layout {
+  Layout(const Config& config, const Rows& rows, const Cursor& cursor, at::Device device);
+
+  int64_t batch, length;
+  std::vector<Piece> pieces;   // by row, then time
+  std::vector<int64_t> start;  // [B] the position of each row's next token before this call
+  int64_t num_waves = 0;       // the most pieces of a row
+  int64_t max_queries = 0;     // Q
+  Cursor next;                 // the cursor after this call
+  bool resets = false;         // a document starts behind tokens of another
+
+  int64_t window_rows_in = 0, window_rows_out = 0;  // of the incoming and the outgoing state
+  int64_t fading_rows = 0;                          // of both
+  int64_t eidetic_rows = 0;  // what the sets need: the longest document read, at most m_e
+
+  at::Tensor positions;          // [B, L] of each token in its document; 0 on padding
+  at::Tensor valid;              // [B, L] false on padding
+  at::Tensor starts;             // [B, L] first token of a document
+  std::vector<int64_t> lengths;  // [B]
+
+  at::Tensor query_index;      // [P * Q] into the tokens [B * L] and a zero row
+  at::Tensor query_positions;  // [P, Q]
+  at::Tensor output_index;     // [B * L] into the queries [P * Q] and a zero row
+
+  Gather window;            // pool: state [B * window_rows_in], tokens [B * L], zero
+  at::Tensor next_window;   // [B * window_rows_out] into the same pool
+  Gather fading;            // pool: state [B * fading_rows], projected tokens, zero
+  at::Tensor next_fading;   // [B * fading_rows] into the same pool
+  at::Tensor fading_token;  // tokens to project, into [B * L]
+
+  // The last `count` rows of [tail | tokens] of each row, as indices into [B * (count + L)].
+  at::Tensor tail_index(int64_t count) const;
+};
+
+}  // namespace bmojo::nn

@@ -1,0 +1,139 @@
+#include "bmojo/nn/model.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "bmojo/base/error.h"
+#include "bmojo/model/init.h"
+#include "bmojo/model/tensors.h"
+#include "bmojo/nn/rows.h"
+
+namespace bmojo::nn {
+namespace {
+
+const at::Tensor kNone;
+
+at::ScalarType scalar_type(Dtype dtype) {
+  return dtype == Dtype::f32 ? at::kFloat : dtype == Dtype::bf16 ? at::kBFloat16 : at::kHalf;
+}
+
+EideticSet detach(const EideticSet& set) {
+  const auto stop = [](const at::Tensor& x) { return x.defined() ? x.detach() : x; };
+  return {stop(set.innovation), set.position, set.token};
+}
+
+}  // namespace
+
+State detach(const State& state) {
+  const auto stop = [](const at::Tensor& x) { return x.defined() ? x.detach() : x; };
+  State out{state.cursor, {}};
+  for (const auto& layer : state.layers)
+    out.layers.push_back({.conv_tail = stop(layer.conv_tail),
+                          .ssm = stop(layer.ssm),
+                          .outputs = stop(layer.outputs),
+                          .window = stop(layer.window),
+                          .fading = stop(layer.fading),
+                          .eidetic = stop(layer.eidetic),
+                          .frozen = detach(layer.frozen),
+                          .running = detach(layer.running)});
+  return out;
+}
+
+Parameters fresh_parameters(const Config& config, uint64_t seed) {
+  auto parameters = empty_parameters(config, at::kFloat);
+  const auto specs = tensor_specs(config);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto& tensor = parameters[i].second;
+    fill_fresh(config, specs[i], seed, 0,
+               {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())});
+  }
+  return parameters;
+}
+
+Parameters load_parameters(const Checkpoint& checkpoint) {
+  Parameters parameters;
+  for (const auto& spec : tensor_specs(checkpoint.config)) {
+    const auto [file, info] = checkpoint.tensors.at(spec.name, spec.shape);
+    // The mapping lives as long as a tensor over it does.
+    auto tensor = torch::from_blob(
+        file->bytes(*info).data(), spec.shape, [keep = file->mapping()](void*) {},
+        scalar_type(info->dtype));
+    parameters.emplace_back(spec.name, tensor.to(at::kFloat));
+  }
+  return parameters;
+}
+
+Parameters empty_parameters(const Config& config, const at::TensorOptions& options) {
+  Parameters parameters;
+  for (const auto& spec : tensor_specs(config))
+    parameters.emplace_back(spec.name, at::empty(spec.shape, options));
+  return parameters;
+}
+
+Model::Model(Config config, Parameters parameters)
+    : config_(std::move(config)), parameters_(std::move(parameters)) {
+  for (int64_t i = 0; i < config_.num_layers; ++i)
+    layers_.emplace_back(config_, config_.kind(i), [&](const std::string& leaf) {
+      return parameter(fmt::format("layers.{}.{}", i, leaf));
+    });
+}
+
+const at::Tensor& Model::parameter(const std::string& name) const {
+  const auto it = std::ranges::find(parameters_, name, &Parameters::value_type::first);
+  return it == parameters_.end() ? kNone : it->second;
+}
+
+Output Model::forward(const at::Tensor& ids, const State& state, const CallOptions& call) const {
+  require(ids.dim() == 2 && ids.scalar_type() == at::kLong,
+          "forward: ids must be int64 [B, L], got {} with {} dimensions",
+          c10::toString(ids.scalar_type()), ids.dim());
+  if (!ids.is_meta() && ids.numel() > 0) {
+    const auto [low, high] = at::aminmax(ids);
+    require(low.item<int64_t>() >= 0 && high.item<int64_t>() < config_.vocab_size,
+            "forward: ids must be from 0 to {}, got {} to {}", config_.vocab_size - 1,
+            low.item<int64_t>(), high.item<int64_t>());
+  }
+  const auto x = take_rows(parameter("embedding.weight"), ids.flatten()).unflatten(0, ids.sizes());
+  return forward_embedded(x, ids, state, call);
+}
+
+Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const State& state,
+                               const CallOptions& call) const {
+  const Rows rows{x.size(0), x.size(1), call.lengths, call.documents};
+  const Layout layout(config_, rows, state.cursor, x.device());
+  Output out{.hidden = x, .state = {layout.next, {}}, .innovations = {}, .selections = {}};
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto& layer = layers_[i];
+    auto [y, next, innovation, selection] = layer.forward(
+        out.hidden, layout, state.layers.empty() ? layer.initial_state(x.size(0)) : state.layers[i],
+        ids, call.selections.empty() ? kNone : call.selections[i]);
+    out.hidden = y;
+    out.state.layers.push_back(std::move(next));
+    out.innovations.push_back(innovation);
+    out.selections.push_back(selection);
+  }
+  out.hidden = rms_norm(out.hidden, parameter("norm.weight"), config_.norm_eps);
+  return out;
+}
+
+at::Tensor Model::logits(const at::Tensor& hidden) const {
+  return at::linear(hidden,
+                    parameter(config_.tied_embeddings ? "embedding.weight" : "head.weight"));
+}
+
+Model Model::to(const at::TensorOptions& options) const {
+  Parameters moved;
+  for (const auto& [name, tensor] : parameters_)
+    moved.emplace_back(
+        name, tensor.detach().to(options.has_device() ? options.device() : tensor.device(),
+                                 options.has_dtype() ? c10::typeMetaToScalarType(options.dtype())
+                                                     : tensor.scalar_type()));
+  return Model(config_, std::move(moved));
+}
+
+void Model::require_gradients() {
+  for (auto& [name, tensor] : parameters_) tensor.requires_grad_(true);
+}
+
+}  // namespace bmojo::nn

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bmojo/model/checkpoint.h"
+#include "bmojo/model/config.h"
+#include "bmojo/nn/layer.h"
+#include "bmojo/nn/state.h"
+
+namespace bmojo::nn {
+
+using Parameters = std::vector<std::pair<std::string, at::Tensor>>;  // in file order
+
+// Fresh weights, the very ones `bmojo init` writes for this seed.
+Parameters fresh_parameters(const Config& config, uint64_t seed);
+// The weights of a checkpoint in fp32; f32 files are mapped, not copied.
+Parameters load_parameters(const Checkpoint& checkpoint);
+// Tensors without values, for shapes alone.
+Parameters empty_parameters(const Config& config, const at::TensorOptions& options);
+
+// How a call's rows are cut; empty fields as in Rows.
+struct CallOptions {
+  std::vector<int64_t> lengths;
+  std::vector<int64_t> documents;
+  std::vector<at::Tensor> selections;  // a layer each, as Output has them
+};
+
+struct Output {
+  at::Tensor hidden;  // [B, L, D], after the last norm
+  State state;
+  std::vector<at::Tensor> innovations;  // a layer each; undefined without eidetic memory
+  std::vector<at::Tensor> selections;   // likewise
+};
+
+class Model {
+ public:
+  Model(Config config, Parameters parameters);
+
+  // ids [B, L] -> hidden states and the state after each row's last token. An empty state starts
+  // every row afresh.
+  Output forward(const at::Tensor& ids, const State& state = {},
+                 const CallOptions& call = {}) const;
+  // The same from embeddings [B, L, D].
+  Output forward_embedded(const at::Tensor& x, const at::Tensor& ids, const State& state,
+                          const CallOptions& call) const;
+  // [..., D] -> [..., V]
+  at::Tensor logits(const at::Tensor& hidden) const;
+
+  const Config& config() const { return config_; }
+  const Parameters& parameters() const { return parameters_; }
+  const std::vector<Layer>& layers() const { return layers_; }
+  const at::Tensor& parameter(const std::string& name) const;  // undefined where there is none
+
+  // The same model in another type or on another device.
+  Model to(const at::TensorOptions& options) const;
+  void require_gradients();
+
+ private:
+  Config config_;
+  Parameters parameters_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace bmojo::nn

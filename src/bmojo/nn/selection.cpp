@@ -1,0 +1,157 @@
+#include "bmojo/nn/selection.h"
+
+#include <torch/torch.h>
+
+#include <limits>
+
+#include "bmojo/base/error.h"
+#include "bmojo/nn/rows.h"
+
+namespace bmojo::nn {
+namespace {
+
+at::Tensor host_tensor(const std::vector<int64_t>& values, at::IntArrayRef shape,
+                       at::Device device) {
+  auto* data = const_cast<int64_t*>(values.data());
+  return torch::from_blob(data, shape, torch::kLong).clone().to(device);
+}
+
+// The kv rows of the running set, [B, m, 2, G, d].
+at::Tensor running_rows(const LayerState& state, const Layout& layout) {
+  const auto& held = state.frozen.position;
+  const int64_t B = held.size(0), m = held.size(1), W = state.window.size(1);
+  if (m == 0) return state.eidetic;
+  const auto start = host_tensor(layout.start, {B, 1}, held.device());
+  const auto nothing = state.running.position == kNowhere;
+  const auto position = state.running.position.masked_fill(nothing, 0);
+  const auto slot = at::searchsorted(held, position).clamp_max(m - 1);
+  const auto in_window = m + position - (start - W);
+  const auto row =
+      at::where(held.gather(1, slot) == position, slot, in_window).masked_fill(nothing, m + W);
+  const auto zero = at::zeros_like(state.window.narrow(1, 0, 1));
+  const auto pool = at::cat({state.eidetic, state.window, zero}, 1);
+  const auto base = at::arange(B, held.options()).unsqueeze(1) * pool.size(1);
+  return take_rows(pool.flatten(0, 1), (base + row).flatten()).unflatten(0, {B, m});
+}
+
+// The m candidates with the largest (rank, -position), by time. `candidates` [B, n] are sources by
+// time, so a stable sort settles ties in favour of the earlier.
+at::Tensor keep_largest(const at::Tensor& candidates, const at::Tensor& rank,
+                        const at::Tensor& position, int64_t m) {
+  const auto order =
+      at::argsort(rank.gather(1, candidates), /*stable=*/true, 1, /*descending=*/true);
+  const auto kept = candidates.gather(1, order.narrow(1, 0, m));
+  const auto by_time =
+      at::argsort(position.gather(1, kept), /*stable=*/true, 1, /*descending=*/false);
+  return kept.gather(1, by_time);
+}
+
+// The candidates that stand at the wanted positions [B, m].
+at::Tensor keep_given(const at::Tensor& candidates, const at::Tensor& position,
+                      const at::Tensor& wanted) {
+  const auto match = wanted.unsqueeze(2) == position.gather(1, candidates).unsqueeze(1);
+  if (!match.is_meta())
+    require(match.any(2).all().item<bool>(),
+            "forward: selection must name positions held or just read, got another");
+  return candidates.gather(1, match.to(torch::kByte).argmax(2));
+}
+
+// The pieces as waves: wave i holds each row's i-th piece, so rows advance together.
+struct Waves {
+  at::Tensor tokens;  // [waves, B, Q] sources of the piece's tokens
+  at::Tensor fresh;   // [waves, B, 1] the piece begins a document: every memory is empty
+  at::Tensor inside;  // [waves, B, 1] the piece begins inside a chunk: the frozen set stays
+  at::Tensor active;  // [waves, B, 1] the row has such a piece
+  at::Tensor slot;    // [P] wave * B + row of each piece
+};
+
+Waves make_waves(const Layout& layout, int64_t window, int64_t first_token, int64_t nothing,
+                 at::Device device) {
+  const int64_t n = layout.num_waves, B = layout.batch, Q = layout.max_queries;
+  std::vector<int64_t> tokens(n * B * Q, nothing), fresh(n * B, 0), inside(n * B, 0),
+      active(n * B, 0), slot;
+  for (const auto& piece : layout.pieces) {
+    const int64_t at = piece.wave * B + piece.row;
+    for (int64_t q = 0; q < piece.count; ++q) tokens[at * Q + q] = first_token + piece.column + q;
+    fresh[at] = piece.position == 0;
+    inside[at] = piece.position % window != 0;
+    active[at] = 1;
+    slot.push_back(at);
+  }
+  const auto flags = [&](const std::vector<int64_t>& values) {
+    return host_tensor(values, {n, B, 1}, device).to(torch::kBool);
+  };
+  return {host_tensor(tokens, {n, B, Q}, device), flags(fresh), flags(inside), flags(active),
+          host_tensor(slot, {static_cast<int64_t>(slot.size())}, device)};
+}
+
+}  // namespace
+
+at::Tensor Candidates::flat(const at::Tensor& rows, const at::Tensor& source) const {
+  return (rows.unsqueeze(1) * position.size(1) + source).flatten();
+}
+
+Candidates gather_candidates(const LayerState& state, const Layout& layout,
+                             const at::Tensor& innovation_BL, const at::Tensor& kv,
+                             const at::Tensor& token_BL) {
+  const int64_t B = layout.batch;
+  const auto whole = layout.positions.options();
+  const auto nothing = [&](double value, const at::TensorOptions& options) {
+    return at::full({B, 1}, value, options);
+  };
+  const auto& [frozen, running] = std::tie(state.frozen, state.running);
+  return {
+      .num_held = frozen.position.size(1),
+      .innovation = at::cat({frozen.innovation, running.innovation, innovation_BL,
+                             nothing(1, innovation_BL.options())},
+                            1),
+      .position = at::cat(
+          {frozen.position, running.position, layout.positions, at::full({B, 1}, kNowhere, whole)},
+          1),
+      .token = at::cat({frozen.token, running.token, token_BL, nothing(-1, whole)}, 1),
+      .kv = at::cat(
+          {state.eidetic, running_rows(state, layout), kv, at::zeros_like(kv.narrow(1, 0, 1))}, 1)};
+}
+
+Selection select(const Candidates& c, const Layout& layout, int64_t window, int64_t m,
+                 const at::Tensor& given) {
+  torch::NoGradGuard choice_has_no_gradient;
+  const auto device = c.position.device();
+  const int64_t B = layout.batch, held = c.num_held, nothing = c.position.size(1) - 1;
+  const auto waves = make_waves(layout, window, 2 * held, nothing, device);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto rank = c.innovation.masked_fill(c.innovation != c.innovation, -1)
+                        .masked_fill(c.position == kNowhere, -kInfinity);
+  const auto empty = at::full({B, m}, nothing, c.position.options());
+  const auto block = [&](int64_t first) {
+    auto set = empty.clone();
+    set.narrow(1, 0, held).copy_(at::arange(first, first + held, c.position.options()));
+    return set;
+  };
+  at::Tensor wanted;
+  if (given.defined()) {
+    wanted = at::full({layout.num_waves * B, m}, kNowhere, c.position.options());
+    wanted.index_copy_(0, waves.slot, given.to(device));
+  }
+
+  auto frozen = block(0), running = block(held);
+  std::vector<at::Tensor> visible, kept;
+  for (int64_t i = 0; i < layout.num_waves; ++i) {
+    const auto active = waves.active[i];
+    running = at::where(waves.fresh[i], empty, running);
+    frozen = at::where(active & ~waves.inside[i], running, frozen);
+    visible.push_back(frozen);
+    const auto candidates = at::cat({running, waves.tokens[i]}, 1);
+    const auto next = given.defined()
+                          ? keep_given(candidates, c.position, wanted.narrow(0, i * B, B))
+                          : keep_largest(candidates, rank, c.position, m);
+    running = at::where(active, next, running);
+    kept.push_back(c.position.gather(1, running));
+  }
+  return {.visible = take_rows(at::cat(visible), waves.slot),
+          .frozen = frozen,
+          .running = running,
+          .kept = take_rows(at::cat(kept), waves.slot)};
+}
+
+}  // namespace bmojo::nn

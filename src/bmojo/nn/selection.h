@@ -1,0 +1,43 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "bmojo/nn/layout.h"
+#include "bmojo/nn/state.h"
+
+namespace bmojo::nn {
+
+// Everything a row could hold after a call, C = 2 m_in + L + 1 places:
+// [frozen | running | this call's tokens | nothing]. Sources below are indices into C.
+struct Candidates {
+  int64_t num_held;       // m_in
+  at::Tensor innovation;  // [B, C], with gradient
+  at::Tensor position;    // [B, C]; kNowhere where there is nothing
+  at::Tensor token;       // [B, C]
+  at::Tensor kv;          // [B, C, 2, G, d], with gradient
+
+  // [rows of sources, m] of row `rows[i]` each, as one pool index.
+  at::Tensor flat(const at::Tensor& rows, const at::Tensor& source) const;
+};
+
+// [frozen | running | tokens | nothing]: running members come from the frozen set or, when they
+// entered since the chunk began, from the window.
+Candidates gather_candidates(const LayerState& state, const Layout& layout,
+                             const at::Tensor& innovation_BL, const at::Tensor& kv,
+                             const at::Tensor& token_BL);
+
+// What Innovation Selection kept; m members each, in time order.
+struct Selection {
+  at::Tensor visible;  // [P, m] sources: the frozen set each piece's queries see
+  at::Tensor frozen;   // [B, m] sources: the frozen set at the end
+  at::Tensor running;  // [B, m] sources: the set at the end
+  at::Tensor kept;     // [P, m] positions of the set after each piece; kNowhere: nothing
+};
+
+// The bounded streaming rule, a chunk at a time: after each piece the m tokens with the largest
+// (ε, -position) stay, NaN below all numbers. `given` [P, m] (as Selection::kept; undefined: none)
+// replaces the choice, so that two computations can be compared on the same memories.
+Selection select(const Candidates& candidates, const Layout& layout, int64_t window, int64_t m,
+                 const at::Tensor& given);
+
+}  // namespace bmojo::nn

@@ -1,0 +1,139 @@
+#include "bmojo/model/config.h"
+
+#include <gtest/gtest.h>
+
+#include "bmojo/base/error.h"
+#include "bmojo/model/tensors.h"
+#include "tests/temp_folder.h"
+
+namespace bmojo {
+namespace {
+
+TEST(Config, EveryFieldGoesThroughJson) {
+  for (const auto& name : preset_names()) {
+    const auto config = preset(name);
+    validate(config);
+    EXPECT_EQ(config_from_json(parse_json(to_json(config).dump(), "test"), "test"), config) << name;
+  }
+}
+
+TEST(Config, SetReadsEveryType) {
+  auto config = preset("bmojo-tiny");
+  set_field(config, "window=17");
+  set_field(config, "norm_eps=1e-6");
+  set_field(config, "innovation_bias=false");
+  set_field(config, "pattern=ssm,attention");
+  EXPECT_EQ(config.window, 17);
+  EXPECT_EQ(config.norm_eps, 1e-6);
+  EXPECT_FALSE(config.innovation_bias);
+  EXPECT_EQ(config.kind(0), LayerKind::ssm);
+  EXPECT_EQ(config.kind(3), LayerKind::attention);
+}
+
+TEST(Config, KindsInUseAreThoseOfTheLayersThatExist) {
+  auto config = preset("hybrid-tiny");
+  config.num_layers = 1;
+  EXPECT_TRUE(config.has_ssm());
+  EXPECT_FALSE(config.has_attention());
+}
+
+struct Wrong {
+  const char *preset, *set, *says;
+};
+
+class WrongConfig : public testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongConfig, IsRefusedByName) {
+  const auto& wrong = GetParam();
+  try {
+    auto config = preset(wrong.preset);
+    std::string_view rest = wrong.set;
+    while (!rest.empty()) {
+      const auto end = rest.find(' ');
+      set_field(config, rest.substr(0, end));
+      rest = end == std::string_view::npos ? "" : rest.substr(end + 1);
+    }
+    validate(config);
+    FAIL() << "accepted: " << wrong.set;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(wrong.says), std::string::npos) << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WrongConfig,
+    testing::Values(
+        Wrong{"no-such", "", "'no-such' is not known"},
+        Wrong{"bmojo-tiny", "window", "must be key=value"},
+        Wrong{"bmojo-tiny", "windoww=1", "'windoww' is not known"},
+        Wrong{"bmojo-tiny", "window=many", "window must be a whole number, got \"many\""},
+        Wrong{"bmojo-tiny", "window=1.5", "window must be a whole number, got 1.5"},
+        Wrong{"bmojo-tiny", "window=99999999999999999999", "window must be a whole number"},
+        Wrong{"bmojo-tiny", "norm_eps=true", "norm_eps must be a number"},
+        Wrong{"bmojo-tiny", "innovation_bias=1", "innovation_bias must be true or false"},
+        Wrong{"bmojo-tiny", "vocab_size=0", "vocab_size must be from 1"},
+        Wrong{"bmojo-tiny", "hidden_size=-1", "hidden_size must be from 1"},
+        Wrong{"bmojo-tiny", "num_layers=0", "num_layers must be from 1"},
+        Wrong{"bmojo-tiny", "pattern=mamba", "pattern must list bmojo, ssm or attention"},
+        Wrong{"bmojo-tiny", "pattern=", "pattern must list"},
+        Wrong{"bmojo-tiny", "pattern=ssm,,bmojo", "pattern must list"},
+        Wrong{"bmojo-tiny", "norm_eps=0", "norm_eps must be above 0"},
+        Wrong{"bmojo-tiny", "rope_theta=-1", "rope_theta must be 0"},
+        Wrong{"bmojo-tiny", "predictor_decay=0", "predictor_decay must be above 0"},
+        Wrong{"bmojo-tiny", "predictor_decay=1.5", "predictor_decay must be above 0"},
+        Wrong{"bmojo-tiny", "fading_mode=soft", "fading_mode must be chunk or sliding"},
+        Wrong{"bmojo-tiny", "window=-1", "window must be from 0"},
+        Wrong{"bmojo-tiny", "window=0", "window must be at least 1 with fading or eidetic"},
+        Wrong{"bmojo-tiny", "predictor_taps=0", "predictor_taps must be at least 1"},
+        Wrong{"bmojo-tiny", "fading_tokens=0 eidetic_tokens=0 fading_residual=false",
+              "use pattern=attention"},
+        Wrong{"bmojo-tiny", "num_heads=3 num_kv_heads=2", "num_heads must be a multiple"},
+        Wrong{"bmojo-tiny", "num_kv_heads=0", "num_kv_heads must be from 1"},
+        Wrong{"bmojo-tiny", "head_size=31 rope_theta=10000", "head_size must be even"},
+        Wrong{"bmojo-tiny", "ssm_inner_size=0", "ssm_inner_size must be from 1"},
+        Wrong{"bmojo-tiny", "ssm_conv_taps=0", "ssm_conv_taps must be from 1"},
+        Wrong{"bmojo-tiny", "ssm_dt_rank=0", "ssm_dt_rank must be from 1"},
+        Wrong{"bmojo-tiny", "ssm_state_size=0", "ssm_state_size must be from 1"},
+        Wrong{"bmojo-tiny", "mlp_size=-1", "mlp_size must be from 0"},
+        Wrong{"bmojo-tiny", "eos_token_id=32000", "eos_token_id must be from -1 to 31999"},
+        Wrong{"bmojo-tiny", "bos_token_id=-2", "bos_token_id must be from -1"}));
+
+TEST(Config, MemoryBytesCountWhatAStateHolds) {
+  auto c = preset("bmojo-tiny");  // G d = 32: a row is 2 * 32 * 4 = 256 bytes; 4 layers
+  auto bytes = memory_bytes(c);
+  EXPECT_EQ(bytes.window, 4 * 512 * 256);
+  EXPECT_EQ(bytes.fading, 4 * 2 * 16 * 256);
+  EXPECT_EQ(bytes.ssm_state, 4 * 128 * 16 * 4);
+  EXPECT_EQ(bytes.conv_tail, 4 * 128 * 3 * 4);
+  EXPECT_EQ(bytes.predictor, 4 * 4 * 128 * 4);
+  EXPECT_EQ(bytes.eidetic, 4 * 64 * (256 + 2 * 20));
+  c.fading_mode = "sliding";
+  EXPECT_EQ(memory_bytes(c).fading, 4 * (512 + 15) * 256);
+  c.eidetic_tokens = 0;
+  EXPECT_EQ(memory_bytes(c).predictor + memory_bytes(c).eidetic, 0);
+  EXPECT_EQ(memory_bytes(preset("transformer-tiny"), 100).total(), 4 * 100 * 256);
+  EXPECT_EQ(memory_bytes(preset("mamba-tiny")).window, 0);
+}
+
+TEST(Config, FamiliesOfASizeHaveTheSameParameters) {
+  const double nominal[] = {0, 130e6, 370e6, 790e6, 1.4e9};
+  const char* sizes[] = {"tiny", "130m", "370m", "790m", "1.4b"};
+  for (int i = 0; i < 5; ++i) {
+    const auto count = [&](const char* family, auto&& of) {
+      return static_cast<double>(of(preset(fmt::format("{}-{}", family, sizes[i]))));
+    };
+    double low = 1e18, high = 0;
+    for (const char* family : {"bmojo", "bmojo-f", "mamba", "transformer", "hybrid"}) {
+      const double body = count(family, count_parameters_without_embeddings);
+      low = std::min(low, body);
+      high = std::max(high, body);
+      if (nominal[i] > 0) {
+        EXPECT_NEAR(count(family, count_parameters) / nominal[i], 1, 0.05) << family << sizes[i];
+      }
+    }
+    EXPECT_LT(high / low, 1.03) << sizes[i];
+  }
+}
+
+}  // namespace
+}  // namespace bmojo

@@ -1,0 +1,113 @@
+// The layer is right for its purpose: B'MOJO learns to recall what lies far outside its window, and
+// cannot without its eidetic memory.
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <numbers>
+
+#include "bmojo/nn/model.h"
+#include "tests/nn/mqar.h"
+
+namespace bmojo::nn {
+namespace {
+
+Config recall_config(int64_t eidetic_tokens) {
+  Config c;
+  c.vocab_size = 512;
+  c.hidden_size = c.ssm_inner_size = c.head_size = 64;
+  c.num_layers = 2;
+  c.ssm_state_size = 16;
+  c.ssm_conv_taps = 4;
+  c.ssm_dt_rank = 4;
+  c.num_heads = c.num_kv_heads = 1;
+  c.window = 16;
+  c.fading_tokens = 4;
+  c.eidetic_tokens = eidetic_tokens;
+  validate(c);
+  return c;
+}
+
+// Norms, biases, A_log, D and β are vectors or per-channel constants: no decay pulls on them.
+bool decays(const std::string& name) {
+  return name.ends_with("proj.weight") || name.ends_with("conv1d.weight") ||
+         name == "embedding.weight";
+}
+
+Model train(const Config& config, int64_t steps, double peak_lr) {
+  Model model(config, fresh_parameters(config, 1));
+  model.require_gradients();
+  std::vector<at::Tensor> with, without;
+  for (const auto& [name, tensor] : model.parameters())
+    (decays(name) ? with : without).push_back(tensor);
+  using Options = torch::optim::AdamWOptions;
+  const auto options = [&](double decay) {
+    return std::make_unique<Options>(Options(peak_lr).betas({0.9, 0.95}).weight_decay(decay));
+  };
+  torch::optim::AdamW optimizer({{with, options(0.1)}, {without, options(0)}});
+  const auto all = [&] {
+    auto both = with;
+    both.insert(both.end(), without.begin(), without.end());
+    return both;
+  }();
+
+  const test::Mqar task;
+  std::mt19937_64 random(1);
+  for (int64_t step = 0; step < steps; ++step) {
+    const double warmup = 0.05 * steps, progress = (step - warmup) / (steps - warmup);
+    const double lr = step < warmup ? peak_lr * (step + 1) / warmup
+                                    : 0.5 * peak_lr * (1 + std::cos(std::numbers::pi * progress));
+    for (auto& group : optimizer.param_groups()) group.options().set_lr(lr);
+    const auto batch = task.sample(32, random);
+    const auto logits = model.logits(model.forward(batch.ids).hidden);
+    const auto loss = torch::nn::functional::cross_entropy(
+        logits.flatten(0, 1), batch.targets.flatten(),
+        torch::nn::functional::CrossEntropyFuncOptions().ignore_index(-1));
+    optimizer.zero_grad();
+    loss.backward();
+    torch::nn::utils::clip_grad_norm_(all, 1.0);
+    optimizer.step();
+    if (step % 100 == 99)
+      std::fprintf(stderr, "m_e %2ld  step %4ld  loss %.4f\n", config.eidetic_tokens, step + 1,
+                   loss.item<double>());
+  }
+  return model;
+}
+
+// Share of answers that are the most likely token, over fresh sequences.
+double accuracy(const Model& model, int64_t sequences) {
+  torch::NoGradGuard no_grad;
+  const test::Mqar task;
+  std::mt19937_64 random(987654321);
+  double right = 0, asked = 0;
+  for (int64_t done = 0; done < sequences; done += 50) {
+    const auto batch = task.sample(50, random);
+    const auto best = model.logits(model.forward(batch.ids).hidden).argmax(-1);
+    const auto scored = batch.targets >= 0;
+    right += (best == batch.targets).logical_and(scored).sum().item<double>();
+    asked += scored.sum().item<double>();
+  }
+  return right / asked;
+}
+
+int64_t num_steps() {
+  const char* steps = std::getenv("BMOJO_RECALL_STEPS");
+  return steps ? std::atol(steps) : 1000;
+}
+
+TEST(Recall, EideticMemoryAnswersBeyondTheWindow) {
+  const double recalled = accuracy(train(recall_config(48), num_steps(), 3e-3), 1000);
+  std::printf("with eidetic memory: %.2f %%\n", 100 * recalled);
+  EXPECT_GE(recalled, 0.95);
+}
+
+TEST(Recall, WithoutEideticMemoryItCannot) {
+  const double recalled = accuracy(train(recall_config(0), num_steps(), 3e-3), 1000);
+  std::printf("without eidetic memory: %.2f %%\n", 100 * recalled);
+  EXPECT_LT(recalled, 0.60);
+}
+
+}  // namespace
+}  // namespace bmojo::nn

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <random>
+#include <string>
+
+#include "bmojo/model/tensors.h"
+#include "bmojo/nn/model.h"
+
+namespace bmojo::test {
+
+// Weights under which a mistake shows: attention far from uniform, norms and biases far from their
+// initial constants, decays of every strength.
+inline nn::Parameters strong_parameters(const Config& config, uint64_t seed,
+                                        at::ScalarType type = at::kDouble) {
+  torch::manual_seed(seed);
+  nn::Parameters parameters;
+  for (const auto& spec : tensor_specs(config)) {
+    const auto normal = at::randn(spec.shape, at::kDouble),
+               uniform = at::rand(spec.shape, at::kDouble);
+    const double fan_in = static_cast<double>(spec.shape.back());
+    at::Tensor value;
+    switch (spec.init) {
+      case Init::ones:
+        value = 0.5 + uniform;
+        break;
+      case Init::beta:
+        value = 0.3 + uniform;
+        break;
+      case Init::zeros:
+        value = 0.3 * normal;
+        break;
+      case Init::embedding:
+        value = normal;
+        break;
+      case Init::dt_bias:
+        value = normal - 1;
+        break;
+      case Init::a_log:
+        value = normal;
+        break;
+      default:
+        value = 1.5 * normal / std::sqrt(fan_in);
+    }
+    parameters.emplace_back(spec.name, value.to(type));
+  }
+  return parameters;
+}
+
+struct Random {
+  std::mt19937_64 engine;
+  explicit Random(uint64_t seed) : engine(seed) {}
+  int64_t in(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(engine);
+  }
+  bool coin() { return in(0, 1) == 1; }
+};
+
+// A small B'MOJO of random shape and options: no dimension is a friendly number on purpose.
+inline Config random_config(uint64_t seed) {
+  Random random(seed);
+  Config c;
+  c.vocab_size = random.in(5, 30);
+  c.hidden_size = random.in(3, 11);
+  c.num_layers = 1;
+  c.norm_eps = 1e-5;
+  c.ssm_inner_size = random.in(1, 9);
+  c.ssm_state_size = random.in(1, 5);
+  c.ssm_conv_taps = random.in(1, 5);
+  c.ssm_conv_bias = random.coin();
+  c.ssm_dt_rank = random.in(1, 3);
+  c.ssm_bias = random.coin();
+  c.num_kv_heads = random.in(1, 2);
+  c.num_heads = c.num_kv_heads * random.in(1, 3);
+  c.head_size = 2 * random.in(1, 3);
+  c.window = random.in(1, 8);
+  c.rope_theta = random.coin() ? 0 : 100;
+  c.fading_tokens = random.in(0, 10);
+  c.fading_mode = random.coin() ? "chunk" : "sliding";
+  c.fading_tied = random.coin();
+  c.eidetic_tokens = random.in(0, 3) == 0 ? 1000 : random.in(1, 8);
+  c.predictor_taps = random.in(1, 5);
+  c.predictor_decay = random.coin() ? 1 : 0.6;
+  c.innovation_bias = random.coin();
+  c.fading_residual = random.coin();
+  c.mlp_size = random.coin() ? 0 : random.in(1, 7);
+  c.tied_embeddings = random.coin();
+  validate(c);
+  return c;
+}
+
+inline std::string describe(const Config& c) {
+  return fmt::format("w {} m_f {} {} m_e {} k {} bias {} residual {} rope {}", c.window,
+                     c.fading_tokens, c.fading_mode, c.eidetic_tokens, c.predictor_taps,
+                     c.innovation_bias, c.fading_residual, c.rope_theta);
+}
+
+// Largest difference, relative to the largest value.
+inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return INFINITY;
+  if (a.numel() == 0) return 0;
+  const auto x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
+  return ((x - y).abs().max() / y.abs().max().clamp_min(1e-30)).item<double>();
+}
+
+// Every tensor of a state, by name, to compare two of them.
+inline std::vector<std::pair<std::string, at::Tensor>> tensors_of(const nn::State& state) {
+  std::vector<std::pair<std::string, at::Tensor>> out;
+  for (size_t i = 0; i < state.layers.size(); ++i) {
+    const auto& s = state.layers[i];
+    const auto add = [&](const char* name, const at::Tensor& x) {
+      if (x.defined()) out.emplace_back(fmt::format("{}.{}", i, name), x);
+    };
+    add("conv_tail", s.conv_tail);
+    add("ssm", s.ssm);
+    add("outputs", s.outputs);
+    add("window", s.window);
+    add("fading", s.fading);
+    add("eidetic", s.eidetic);
+    add("frozen.innovation", s.frozen.innovation);
+    add("frozen.position", s.frozen.position);
+    add("frozen.token", s.frozen.token);
+    add("running.innovation", s.running.innovation);
+    add("running.position", s.running.position);
+    add("running.token", s.running.token);
+  }
+  return out;
+}
+
+}  // namespace bmojo::test

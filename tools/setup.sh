@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Installs what the build and the tests need: Debian packages, and pinned Python packages in .venv.
+# Idempotent; when nothing is missing it only looks. TORCH=DIR uses an existing torch instead.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(g++ cmake make ninja-build ccache git python3 python3-venv libfmt-dev libcli11-dev
+  nlohmann-json3-dev libxxhash-dev libgtest-dev clang-format-19 clang-tidy-19)
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+    missing+=("$package")
+done
+if ((${#missing[@]})); then
+  if [ "$(id -u)" = 0 ]; then
+    as_root=()
+  elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+    as_root=(sudo)
+  else
+    echo "setup: these Debian packages must be installed by an administrator: ${missing[*]}" >&2
+    exit 2
+  fi
+  echo "setup: installing Debian packages: ${missing[*]}" >&2
+  log=$(mktemp)
+  if ! { "${as_root[@]}" apt-get update -qq &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+      --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    exit 1
+  fi
+  rm -f "$log"
+fi
+
+TORCH=${TORCH:-}
+if [ -n "$TORCH" ] && [ ! -e "$TORCH/lib/libtorch_cpu.so" ]; then
+  echo "setup: TORCH must be a folder with include/ and lib/libtorch_cpu.so, got $TORCH" >&2
+  exit 2
+fi
+
+want="$(cat tools/requirements.txt) TORCH=$TORCH"
+if [ "$(cat .venv/.installed 2>/dev/null)" != "$want" ]; then
+  echo "setup: installing Python packages into .venv" >&2
+  [ -x .venv/bin/python ] || python3 -m venv .venv
+  pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+  site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  rm -f "$site/bmojo_torch.pth"
+  if [ -z "$TORCH" ]; then
+    "${pip[@]}" --constraint tools/requirements.txt "$(grep '^torch==' tools/requirements.txt)"
+  elif [ -e "$TORCH/__init__.py" ]; then
+    (cd "$TORCH/.." && pwd) >"$site/bmojo_torch.pth" # Python finds the same torch, after .venv's own
+  else
+    echo "setup: $TORCH has no Python torch: tests against transformers will be skipped" >&2
+  fi
+  grep -v '^torch==' tools/requirements.txt >.venv/requirements.txt
+  "${pip[@]}" --no-deps --requirement .venv/requirements.txt
+  printf '%s' "$want" >.venv/.installed
+fi
+
+torch=$TORCH
+[ -n "$torch" ] || torch=$(echo .venv/lib/python3*/site-packages/torch)
+cd "$torch" && pwd >"$OLDPWD/.venv/.torch"
