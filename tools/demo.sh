@@ -15,7 +15,7 @@ cd "$work"
 # show EXPLANATION COMMAND: what is printed is what runs.
 show() {
   printf '\n# %s\n$ %s\n' "$1" "$2"
-  eval "$2" | fold -w 80
+  eval "$2" | fold -s -w 80
 }
 
 echo "A small B'MOJO model with random weights, in a temporary folder."

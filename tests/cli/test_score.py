@@ -1,0 +1,143 @@
+"""score, generate and bench through the built programs: values, exit codes, one-line mistakes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from conftest import listing, read_safetensors
+
+
+@pytest.fixture(scope="module")
+def model(bmojo, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("score") / "model"
+    sets = ["vocab_size=50", "window=8", "fading_tokens=3", "eidetic_tokens=5"]
+    bmojo("init", "--preset", "bmojo-tiny", *[f for s in sets for f in ("--set", s)],
+          "--seed", "1", "--out", folder)
+    return folder
+
+
+def jsonl(*lines):
+    return "".join(json.dumps({"ids": line}) + "\n" for line in lines).encode()
+
+
+LINES = [[1, 2, 3, 4, 5] * 9, [7], [9, 8] * 13, [49] * 40]
+
+
+@pytest.fixture(scope="module")
+def score(bmojo, model):
+    def run(*flags, lines=LINES):
+        out = bmojo("score", "--model", model, "--ids", "-", *flags, input=jsonl(*lines))
+        return [json.loads(line) for line in out.splitlines()]
+
+    return run
+
+
+def test_logprobs_are_those_of_the_logits(score, tmp_path):
+    out = tmp_path / "logits.safetensors"
+    results = score("--logits", out)
+    _, logits = read_safetensors(out)
+    assert len(results) == len(LINES)
+    for n, (ids, result) in enumerate(zip(LINES, results)):
+        dtype, shape, raw = logits[f"logits.{n}"]
+        assert (dtype, shape) == ("F32", (len(ids), 50))
+        rows = np.frombuffer(raw, "<f4").reshape(shape).astype(float)
+        assert result["logprobs"][0] is result["argmax"][0] is result["top"][0] is None
+        assert len(result["logprobs"]) == len(result["argmax"]) == len(result["top"]) == len(ids)
+        for i in range(1, len(ids)):
+            row = rows[i - 1]
+            total = math.log(sum(math.exp(x) for x in row))
+            assert result["logprobs"][i] == pytest.approx(row[ids[i]] - total, abs=1e-5)
+            assert row[result["argmax"][i]] == max(row)
+            assert result["top"][i] == pytest.approx(max(row) - total, abs=1e-5)
+
+
+@pytest.mark.parametrize("flags", [["--chunk", "1"], ["--chunk", "7"], ["--batch", "3"],
+                                   ["--batch", "4", "--chunk", "5"], ["--threads", "1"]])
+def test_chunks_and_batches_change_nothing(score, flags):
+    for expected, got in zip(score(), score(*flags)):
+        for a, b in zip(expected["logprobs"], got["logprobs"]):
+            assert a == b is None or a == pytest.approx(b, abs=1e-4)
+
+
+def test_memory_settings_change_the_answer(score):
+    assert score() != score("--set", "eidetic_tokens=0")
+
+
+def test_generate_is_repeatable_and_scored(bmojo, score, model):
+    flags = ["generate", "--model", model, "--ids", "1,2,3", "--max-tokens", "12", "--ignore-eos",
+             "--json", "--seed", "5"]
+    first, again = (json.loads(bmojo(*flags)) for _ in range(2))
+    assert first == again
+    assert len(first["ids"]) == 12 and first["finish"] == "length" and first["prompt_tokens"] == 3
+    whole = score("--chunk", "1", lines=[[1, 2, 3] + first["ids"]])[0]["logprobs"][3:]
+    assert first["logprobs"] == pytest.approx(whole, abs=1e-4)
+    other = json.loads(bmojo(*flags[:-1], "6"))
+    assert other["ids"] != first["ids"]
+
+
+def test_greedy_takes_the_most_likely(bmojo, score, model):
+    run = bmojo("generate", "--model", model, "--ids", "4", "--max-tokens", "6", "--temperature",
+                "0", "--ignore-eos")
+    ids = [4] + [int(x) for x in run.split()]
+    assert score(lines=[ids])[0]["argmax"][1:] == ids[1:]
+    for narrow in (["--top-k", "1"], ["--top-p", "0.0001"], ["--min-p", "1"]):
+        drawn = bmojo("generate", "--model", model, "--ids", "4", "--max-tokens", "6", *narrow,
+                      "--ignore-eos")
+        assert drawn == run, narrow
+
+
+def test_samples_and_eos(bmojo, model):
+    run = bmojo("generate", "--model", model, "--ids", "4", "--num-samples", "40", "--max-tokens",
+                "60", "--json")
+    samples = [json.loads(line) for line in run.splitlines()]
+    assert len(samples) == 40
+    ended = [s for s in samples if s["finish"] == "eos"]
+    assert ended and all(s["ids"][-1] == 2 for s in ended)
+    assert all(2 not in s["ids"][:-1] for s in samples)
+
+
+def test_bench_measures_a_training_step(bmojo):
+    run = bmojo("bench", "--train", "--preset", "bmojo-tiny", "--set", "vocab_size=100", "--length",
+                "64", "--batch", "2", "--repeat", "1", "--json")
+    result = json.loads(run)
+    assert result["phase"] == "train" and result["length"] == 64 and result["batch"] == 2
+    assert result["seconds_per_step"] > 0 and result["parameters"] > 900_000
+
+
+@pytest.mark.parametrize("lines, says", [
+    ("", "must hold at least one line"),
+    ("[1]\n", "-:1: must be {\"ids\": [..]}"),
+    ("{\"ids\": 3}\n", "-:1: must be {\"ids\": [..]}"),
+    ("{\"ids\": []}\n", "-:1: ids must hold at least one id"),
+    ("{\"ids\": [1.5]}\n", "-:1: ids must be whole numbers, got 1.5"),
+    ("{\"ids\": [1]}\n{\"ids\": [50]}\n", "-:2: ids must be from 0 to 49, got 50"),
+    ("{\"ids\": [-1]}\n", "-:1: ids must be from 0 to 49, got -1"),
+    ("{\"ids\": [1]\n", "-:1: must be valid JSON"),
+])
+def test_wrong_lines(bmojo, model, tmp_path, lines, says):
+    out = tmp_path / "logits.safetensors"
+    assert says in bmojo("score", "--model", model, "--ids", "-", "--logits", out, code=2,
+                         input=lines.encode())
+    assert listing(tmp_path) == []
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["score", "--ids", "-"], "--model"),
+    (["score", "--model", "/no/such", "--ids", "-"], "/no/such"),
+    (["score", "--model", "MODEL", "--ids", "/no/such"], "/no/such: file must be readable"),
+    (["score", "--model", "MODEL", "--ids", "-", "--chunk", "0"], "--chunk"),
+    (["score", "--model", "MODEL", "--ids", "-", "--engine", "native"], "--engine"),
+    (["score", "--model", "MODEL", "--ids", "-", "--set", "num_heads=2"], "num_heads"),
+    (["generate", "--model", "MODEL", "--ids", "1,x"], "--ids"),
+    (["generate", "--model", "MODEL", "--ids", "50"], "ids must be from 0 to 49, got 50"),
+    (["generate", "--model", "MODEL", "--ids", "1", "--temperature", "-1"], "--temperature"),
+    (["generate", "--model", "MODEL", "--ids", "1", "--top-p", "2"], "--top-p"),
+    (["generate", "--model", "MODEL", "--ids", "1", "--max-tokens", "0"], "--max-tokens"),
+    (["bench", "--preset", "bmojo-tiny"], "--train must be given"),
+    (["bench", "--train"], "--preset"),
+    (["bench", "--train", "--preset", "bmojo-tiny", "--model", "MODEL"], "--model excludes"),
+])
+def test_wrong_arguments(bmojo, model, arguments, says):
+    filled = [model if a == "MODEL" else a for a in arguments]
+    assert says in bmojo(*filled, code=2, input=jsonl([1]))

@@ -157,6 +157,12 @@ TEST(Model, MistakesAreNamed) {
   says("documents must be [2, 3]", [&] { model.forward(ids, {}, {{}, {1}, {}}); });
   const auto state = model.forward(ids).state;
   says("state must have 1 rows, got 2", [&] { model.forward(ids.narrow(0, 0, 1), state); });
+  says("documents must be given from a row's first token on",
+       [&] { model.forward(ids, state, {{}, {1, 1, 1, 1, 1, 1}, {}}); });
+  auto fewer = config;
+  fewer.eidetic_tokens = 2;
+  says("at most 2 eidetic tokens, got 3",
+       [&] { Model(fewer, strong_parameters(fewer, 1)).forward(ids, state); });
   says("ids must be from 0 to", [&] { model.forward(ids + config.vocab_size); });
   auto wider = config;
   wider.window = 2;

@@ -49,6 +49,8 @@ double best_of(int64_t repeats, const std::function<void()>& work) {
 
 void run_bench(const Options& options) {
   require(options.train, "bench: --train must be given; other phases are not in this version");
+  require(options.model.empty() || (options.choice.preset.empty() && options.choice.config.empty()),
+          "bench: --model excludes --preset and --config");
   use_threads(options.common.threads);
   const int64_t before = status_bytes("VmRSS");
   auto model = options.model.empty()

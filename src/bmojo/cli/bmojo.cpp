@@ -23,8 +23,8 @@ struct TorchVerb {
 };
 constexpr std::array kTorchVerbs = {
     TorchVerb{"score", "Log-probabilities of given tokens"},
-    TorchVerb{"generate", "Continue a prompt"},
-    TorchVerb{"bench", "Speed of prefill, decoding and training"},
+    TorchVerb{"generate", "Continue a prompt of token ids"},
+    TorchVerb{"bench", "Speed of the training step"},
 };
 
 bool needs_torch(std::string_view verb) {

@@ -33,14 +33,15 @@ std::set<std::string> shard_names(const Json& index, const std::string& subject)
 
 TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
   const auto index_path = folder / kIndexFile;
-  Json weight_map;
+  std::map<std::string, std::string> weight_map;  // empty: one file
   if (fs::exists(folder / kWeightsFile)) {
     files_.push_back(std::make_unique<SafetensorsFile>(folder / kWeightsFile));
   } else if (fs::exists(index_path)) {
     const auto index = parse_json(read_text(index_path), index_path.string());
     for (const auto& name : shard_names(index, index_path.string()))
       files_.push_back(std::make_unique<SafetensorsFile>(folder / name));
-    weight_map = index["weight_map"];
+    for (const auto& [name, file] : index["weight_map"].items()) weight_map[name] = file;
+    require(!weight_map.empty(), "{}: weight_map must name a tensor, got none", index_path.string());
   } else {
     fail("{}: folder must hold {} or {}, got neither", folder.string(), kWeightsFile, kIndexFile);
   }
@@ -50,13 +51,13 @@ TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
       require(fresh, "{}: tensor '{}' must stand in one shard, got two", folder.string(),
               info.name);
     }
-  if (weight_map.is_null()) return;
-  for (const auto& [name, file] : weight_map.items()) {
+  if (weight_map.empty()) return;
+  for (const auto& [name, file] : weight_map) {
     const auto it = entries_.find(name);
     require(it != entries_.end() &&
-                it->second.file->mapping()->path().filename() == file.get<std::string>(),
+                it->second.file->mapping()->path().filename() == file,
             "{}: tensor '{}' must stand in {}, got none there", index_path.string(), name,
-            file.get<std::string>());
+            file);
   }
   for (const auto& [name, entry] : entries_)
     require(weight_map.contains(name), "{}: tensor '{}' of {} is missing from the index",

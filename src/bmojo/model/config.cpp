@@ -57,7 +57,9 @@ const Field* find_field(std::string_view name) {
 
 void assign(Config& config, const Field& field, const Json& value, std::string_view subject) {
   const auto wrong = [&](std::string_view type) {
-    fail("{}: {} must be {}, got {}", subject, field.name, type, value.dump());
+    // --set may bring any bytes: those that are not UTF-8 are replaced.
+    fail("{}: {} must be {}, got {}", subject, field.name, type,
+         value.dump(-1, ' ', false, Json::error_handler_t::replace));
   };
   if (auto member = std::get_if<int64_t Config::*>(&field.member)) {
     if (!value.is_number_integer()) wrong("a whole number");
@@ -97,8 +99,10 @@ void check_range(std::string_view name, int64_t value, int64_t low, int64_t high
           high, value);
 }
 
-constexpr int64_t kMaxSize = int64_t{1} << 24;    // a width or a vocabulary
-constexpr int64_t kMaxTokens = int64_t{1} << 40;  // a number of tokens
+// Bounds far beyond any model, under which no count of parameters or bytes overflows 63 bits.
+constexpr int64_t kMaxVocabulary = int64_t{1} << 24, kMaxSize = int64_t{1} << 20,
+                  kMaxLayers = 4096, kMaxHeads = 1024, kMaxHeadSize = 4096,
+                  kMaxTokens = int64_t{1} << 24;
 
 void validate_ssm(const Config& c) {
   check_range("ssm_inner_size", c.ssm_inner_size, 1, kMaxSize);
@@ -108,9 +112,9 @@ void validate_ssm(const Config& c) {
 }
 
 void validate_attention(const Config& c) {
-  check_range("num_heads", c.num_heads, 1, 65536);
-  check_range("num_kv_heads", c.num_kv_heads, 1, 65536);
-  check_range("head_size", c.head_size, 1, 65536);
+  check_range("num_heads", c.num_heads, 1, kMaxHeads);
+  check_range("num_kv_heads", c.num_kv_heads, 1, kMaxHeads);
+  check_range("head_size", c.head_size, 1, kMaxHeadSize);
   require(c.num_heads % c.num_kv_heads == 0,
           "config: num_heads must be a multiple of num_kv_heads = {}, got {}", c.num_kv_heads,
           c.num_heads);
@@ -194,9 +198,9 @@ void set_field(Config& config, std::string_view assignment) {
 }
 
 void validate(const Config& c) {
-  check_range("vocab_size", c.vocab_size, 1, kMaxSize);
+  check_range("vocab_size", c.vocab_size, 1, kMaxVocabulary);
   check_range("hidden_size", c.hidden_size, 1, kMaxSize);
-  check_range("num_layers", c.num_layers, 1, 65536);
+  check_range("num_layers", c.num_layers, 1, kMaxLayers);
   check_range("mlp_size", c.mlp_size, 0, kMaxSize);
   check_range("window", c.window, 0, kMaxTokens);
   check_range("fading_tokens", c.fading_tokens, 0, kMaxTokens);

@@ -7,7 +7,8 @@
 namespace bmojo {
 namespace {
 
-void add_ssm(std::vector<TensorSpec>& out, const std::string& at, const Config& c) {
+void add_ssm(std::vector<TensorSpec>& out, const std::string& at, const Config& c,
+             bool writes_residual) {
   const auto D = c.hidden_size, E = c.ssm_inner_size, N = c.ssm_state_size, K = c.ssm_conv_taps,
              R = c.ssm_dt_rank;
   out.push_back({at + "in_proj.weight", {2 * E, D}, Init::linear});
@@ -19,7 +20,7 @@ void add_ssm(std::vector<TensorSpec>& out, const std::string& at, const Config& 
   out.push_back({at + "dt_proj.bias", {E}, Init::dt_bias});
   out.push_back({at + "A_log", {E, N}, Init::a_log});
   out.push_back({at + "D", {E}, Init::ones});
-  out.push_back({at + "out_proj.weight", {D, E}, Init::residual});
+  out.push_back({at + "out_proj.weight", {D, E}, writes_residual ? Init::residual : Init::linear});
   if (c.ssm_bias) out.push_back({at + "out_proj.bias", {D}, Init::zeros});
 }
 
@@ -57,7 +58,8 @@ std::vector<TensorSpec> tensor_specs(const Config& c) {
     const auto at = fmt::format("layers.{}.", i);
     const auto kind = c.kind(i);
     out.push_back({at + "norm.weight", {c.hidden_size}, Init::ones});
-    if (kind != LayerKind::attention) add_ssm(out, at + "ssm.", c);
+    if (kind != LayerKind::attention)
+      add_ssm(out, at + "ssm.", c, kind == LayerKind::ssm || c.fading_residual);
     if (kind != LayerKind::ssm) add_attention(out, at + "attention.", c, kind == LayerKind::bmojo);
     if (c.mlp_size > 0) add_mlp(out, at + "mlp.", c);
   }

@@ -188,6 +188,9 @@ at::Tensor Layer::attend(const at::Tensor& u, const at::Tensor& y, const Layout&
   std::vector<at::Tensor> rows, masks, biases;  // by memory: [P, S, 2, G, d], [P, Q, S], [P, S]
 
   if (remembers()) {
+    require(state.frozen.position.size(1) <= config_.eidetic_tokens,
+            "forward: state must hold at most {} eidetic tokens, got {}; start a new one",
+            config_.eidetic_tokens, state.frozen.position.size(1));
     out.innovation = innovation(y, layout, state, out.state);
     const int64_t m = std::max(layout.eidetic_rows, state.frozen.position.size(1));
     const auto ids = tokens.defined() ? tokens : at::full_like(layout.positions, -1);

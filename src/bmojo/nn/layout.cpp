@@ -37,6 +37,10 @@ void check(const Rows& rows, const Cursor& cursor) {
           "forward: documents must be [{}, {}], got {} entries", B, L, rows.documents.size());
   require(cursor.position.empty() || std::ssize(cursor.position) == B,
           "forward: state must have {} rows, got {}", B, cursor.position.size());
+  for (size_t b = 0; !rows.documents.empty() && b < cursor.position.size(); ++b)
+    require(cursor.position[b] == 0 || cursor.document[b] != kUnnamed,
+            "forward: documents must be given from a row's first token on, got them after {}",
+            cursor.position[b]);
 }
 
 // A span of one document inside a row of this call.
@@ -259,7 +263,7 @@ Layout::Layout(const Config& config, const Rows& rows, const Cursor& cursor, at:
   check(rows, cursor);
   if (lengths.empty()) lengths.assign(batch, length);
   if (next.position.empty())
-    next = {std::vector<int64_t>(batch, 0), std::vector<int64_t>(batch, 0)};
+    next = {std::vector<int64_t>(batch, 0), std::vector<int64_t>(batch, kUnnamed)};
   start = next.position;
   Builder builder{config, rows, cursor, device, *this};
   builder.tokens();

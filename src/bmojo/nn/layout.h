@@ -12,7 +12,9 @@
 namespace bmojo::nn {
 
 // Where each row stands between two calls: the position its next token takes in its document (the
-// number of tokens read of it), and that document's id. Empty before the first call.
+// number of tokens read of it), and that document's id (kUnnamed where ids were not given). Empty
+// before the first call.
+inline constexpr int64_t kUnnamed = INT64_MIN;
 struct Cursor {
   std::vector<int64_t> position;
   std::vector<int64_t> document;

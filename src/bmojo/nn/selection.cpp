@@ -24,10 +24,10 @@ at::Tensor running_rows(const LayerState& state, const Layout& layout) {
   const auto start = host_tensor(layout.start, {B, 1}, held.device());
   const auto nothing = state.running.position == kNowhere;
   const auto position = state.running.position.masked_fill(nothing, 0);
-  const auto slot = at::searchsorted(held, position).clamp_max(m - 1);
+  const auto slot = find_in_sorted(held, position).clamp_max(m - 1);
   const auto in_window = m + position - (start - W);
   const auto row =
-      at::where(held.gather(1, slot) == position, slot, in_window).masked_fill(nothing, m + W);
+      choose(held.gather(1, slot) == position, slot, in_window).masked_fill(nothing, m + W);
   const auto zero = at::zeros_like(state.window.narrow(1, 0, 1));
   const auto pool = at::cat({state.eidetic, state.window, zero}, 1);
   const auto base = at::arange(B, held.options()).unsqueeze(1) * pool.size(1);
@@ -138,14 +138,14 @@ Selection select(const Candidates& c, const Layout& layout, int64_t window, int6
   std::vector<at::Tensor> visible, kept;
   for (int64_t i = 0; i < layout.num_waves; ++i) {
     const auto active = waves.active[i];
-    running = at::where(waves.fresh[i], empty, running);
-    frozen = at::where(active & ~waves.inside[i], running, frozen);
+    running = choose(waves.fresh[i], empty, running);
+    frozen = choose(active & ~waves.inside[i], running, frozen);
     visible.push_back(frozen);
     const auto candidates = at::cat({running, waves.tokens[i]}, 1);
     const auto next = given.defined()
                           ? keep_given(candidates, c.position, wanted.narrow(0, i * B, B))
                           : keep_largest(candidates, rank, c.position, m);
-    running = at::where(active, next, running);
+    running = choose(active, next, running);
     kept.push_back(c.position.gather(1, running));
   }
   return {.visible = take_rows(at::cat(visible), waves.slot),
