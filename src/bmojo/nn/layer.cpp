@@ -176,88 +176,103 @@ at::Tensor Layer::key_value(const at::Tensor& x, const at::Tensor& w_k, const at
 at::Tensor Layer::attend(const at::Tensor& u, const at::Tensor& y, const Layout& layout,
                          const LayerState& state, const at::Tensor& tokens,
                          const at::Tensor& selection, LayerOutput& out) const {
-  const int64_t H = config_.num_heads, G = config_.num_kv_heads, d = config_.head_size,
-                w = config_.window, B = layout.batch, P = std::ssize(layout.pieces),
-                Q = layout.max_queries;
   require(state.window.size(1) == layout.window_rows_in,
           "forward: state must hold {} window rows, got {}; keep the window it was made with",
           layout.window_rows_in, state.window.size(1));
-  auto q = at::linear(u, q_).unflatten(-1, {H, d});
+  auto q = at::linear(u, q_).unflatten(-1, {config_.num_heads, config_.head_size});
   if (config_.rope_theta > 0) q = rotate(q, layout.positions, config_.rope_theta);
   const auto kv = key_value(u, k_, v_, layout.positions);
-  std::vector<at::Tensor> rows, masks, biases;  // by memory: [P, S, 2, G, d], [P, Q, S], [P, S]
+  Keys keys;
+  if (remembers()) add_eidetic(keys, y, kv, layout, state, tokens, selection, out);
+  if (fades()) add_fading(keys, y, kv, layout, state, out.state);
+  add_window(keys, kv, layout, state, out.state);
+  return at::linear(mix(q, keys, layout), o_);
+}
 
-  if (remembers()) {
-    require(state.frozen.position.size(1) <= config_.eidetic_tokens,
-            "forward: state must hold at most {} eidetic tokens, got {}; start a new one",
-            config_.eidetic_tokens, state.frozen.position.size(1));
-    out.innovation = innovation(y, layout, state, out.state);
-    const int64_t m = std::max(layout.eidetic_rows, state.frozen.position.size(1));
-    const auto ids = tokens.defined() ? tokens : at::full_like(layout.positions, -1);
-    const auto all = gather_candidates(state, layout, out.innovation, kv, ids);
-    const auto chosen = select(all, layout, w, m, selection);
-    out.selection = chosen.kept;
+void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& kv, const Layout& layout,
+                        const LayerState& state, const at::Tensor& tokens,
+                        const at::Tensor& selection, LayerOutput& out) const {
+  const int64_t B = layout.batch, w = config_.window, held = state.frozen.position.size(1);
+  require(held <= config_.eidetic_tokens,
+          "forward: state must hold at most {} eidetic tokens, got {}; start a new one",
+          config_.eidetic_tokens, held);
+  out.innovation = innovation(y, layout, state, out.state);
+  const auto ids = tokens.defined() ? tokens : at::full_like(layout.positions, -1);
+  const auto all = gather_candidates(state, layout, out.innovation, kv, ids);
+  const auto chosen = select(all, layout, w, std::max(layout.eidetic_rows, held), selection);
+  out.selection = chosen.kept;
 
-    std::vector<int64_t> piece_row;
-    for (const auto& piece : layout.pieces) piece_row.push_back(piece.row);
-    const auto of_row = at::arange(B, layout.positions.options());
-    const auto of_piece = torch::tensor(piece_row, torch::kLong).to(u.device());
-    const auto pool = all.kv.flatten(0, 1);
-    const auto pick = [&](const at::Tensor& x, const at::Tensor& which, const at::Tensor& source) {
-      return take(x.flatten(), all.flat(which, source), which.size(0));
-    };
-    rows.push_back(take(pool, all.flat(of_piece, chosen.visible), P));
-    // Members that are still in the query's window are not seen twice.
-    const auto position = pick(all.position, of_piece, chosen.visible).unsqueeze(1);
-    masks.push_back(position <= layout.query_positions.unsqueeze(2) - w);
-    const auto held = pick(all.innovation, of_piece, chosen.visible);
-    biases.push_back(beta_.defined() ? widen(beta_) * (held + 1e-6).log() : at::zeros_like(held));
+  std::vector<int64_t> piece_row;
+  for (const auto& piece : layout.pieces) piece_row.push_back(piece.row);
+  const auto of_piece = torch::tensor(piece_row, torch::kLong).to(y.device());
+  const auto of_row = at::arange(B, layout.positions.options());
+  const auto pick = [&](const at::Tensor& x, const at::Tensor& which, const at::Tensor& source) {
+    return take(x.flatten(0, 1), all.flat(which, source), which.size(0));
+  };
+  keys.rows.push_back(pick(all.kv, of_piece, chosen.visible));
+  // Members that are still in the query's window are not seen twice.
+  const auto position = pick(all.position, of_piece, chosen.visible).unsqueeze(1);
+  keys.masks.push_back(position <= layout.query_positions.unsqueeze(2) - w);
+  // Attention weight ∝ ε^β · exp(q·k/√d); here the gradient passes through ε.
+  if (beta_.defined())
+    keys.bias = widen(beta_) * (pick(all.innovation, of_piece, chosen.visible) + 1e-6).log();
 
-    const auto set = [&](const at::Tensor& source) -> EideticSet {
-      return {pick(all.innovation, of_row, source), pick(all.position, of_row, source),
-              pick(all.token, of_row, source)};
-    };
-    out.state.eidetic = take(pool, all.flat(of_row, chosen.frozen), B);
-    out.state.frozen = set(chosen.frozen);
-    out.state.running = set(chosen.running);
-  }
-  if (fades()) {
-    const auto y_f =
-        rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), fading_norm_, config_.norm_eps);
-    const auto position = take_rows(layout.positions.flatten(), layout.fading_token);
-    const auto pool =
-        at::cat({state.fading.flatten(0, 1), key_value(y_f, fading_k_, fading_v_, position),
-                 at::zeros_like(kv.flatten(0, 1).narrow(0, 0, 1))});
-    rows.push_back(take(pool, layout.fading.index, P));
-    masks.push_back(layout.fading.mask.expand({P, Q, -1}));
-    out.state.fading = take(pool, layout.next_fading, B);
-  }
+  const auto set = [&](const at::Tensor& source) -> EideticSet {
+    return {pick(all.innovation, of_row, source), pick(all.position, of_row, source),
+            pick(all.token, of_row, source)};
+  };
+  out.state.eidetic = pick(all.kv, of_row, chosen.frozen);
+  out.state.frozen = set(chosen.frozen);
+  out.state.running = set(chosen.running);
+}
+
+// k_f, v_f = W_k n(y), W_v n(y), only where a chunk or a window will read them.
+void Layer::add_fading(Keys& keys, const at::Tensor& y, const at::Tensor& kv, const Layout& layout,
+                       const LayerState& state, LayerState& next) const {
+  const int64_t B = layout.batch, P = std::ssize(layout.pieces);
+  const auto y_f =
+      rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), fading_norm_, config_.norm_eps);
+  const auto position = take_rows(layout.positions.flatten(), layout.fading_token);
+  const auto zero = at::zeros_like(kv.flatten(0, 1).narrow(0, 0, 1));
+  const auto pool =
+      at::cat({state.fading.flatten(0, 1), key_value(y_f, fading_k_, fading_v_, position), zero});
+  keys.rows.push_back(take(pool, layout.fading.index, P));
+  keys.masks.push_back(layout.fading.mask.expand({P, layout.max_queries, -1}));
+  next.fading = take(pool, layout.next_fading, B);
+}
+
+void Layer::add_window(Keys& keys, const at::Tensor& kv, const Layout& layout,
+                       const LayerState& state, LayerState& next) const {
   const auto pool = make_pool({state.window.flatten(0, 1), kv.flatten(0, 1)});
-  rows.push_back(take(pool, layout.window.index, P));
-  masks.push_back(layout.window.mask);
-  out.state.window = take(pool, layout.next_window, B);
+  keys.rows.push_back(take(pool, layout.window.index, std::ssize(layout.pieces)));
+  keys.masks.push_back(layout.window.mask);
+  next.window = take(pool, layout.next_window, layout.batch);
+}
 
-  // Scores [P, G, r, Q, S]: query head h reads key/value head floor(h G / H).
-  const auto all_rows = at::cat(rows, 1);
-  const auto keys = all_rows.select(2, 0).permute({0, 2, 3, 1});    // [P, G, d, S]
-  const auto values = all_rows.select(2, 1).permute({0, 2, 1, 3});  // [P, G, S, d]
+// softmax(q·k/√d + bias) v over the visible keys; query head h reads key/value head floor(h G / H).
+at::Tensor Layer::mix(const at::Tensor& q, const Keys& keys, const Layout& layout) const {
+  const int64_t H = config_.num_heads, G = config_.num_kv_heads, d = config_.head_size,
+                P = std::ssize(layout.pieces), Q = layout.max_queries;
+  const auto rows = at::cat(keys.rows, 1);
+  const auto k = rows.select(2, 0).permute({0, 2, 3, 1});  // [P, G, d, S]
+  const auto v = rows.select(2, 1).permute({0, 2, 1, 3});  // [P, G, S, d]
   const auto queries = take(make_pool({q.flatten(0, 1)}), layout.query_index, P)
                            .unflatten(2, {G, H / G})
                            .permute({0, 2, 3, 1, 4})
                            .flatten(2, 3);  // [P, G, r Q, d]
-  auto scores = widen(at::matmul(queries, keys)) / std::sqrt(static_cast<double>(d));
-  if (!biases.empty()) {
-    const auto bias = at::constant_pad_nd(biases[0], {0, all_rows.size(1) - biases[0].size(1)});
+  auto scores = widen(at::matmul(queries, k)) / std::sqrt(static_cast<double>(d));
+  if (keys.bias.defined()) {
+    const auto bias = at::constant_pad_nd(keys.bias, {0, rows.size(1) - keys.bias.size(1)});
     scores = scores + bias.unsqueeze(1).unsqueeze(1);
   }
   // A place without a query sees everything, so that its softmax stays finite; nothing reads it.
-  const auto unused = (layout.query_index == B * layout.length).view({P, Q, 1});
-  const auto visible = (at::cat(masks, 2) | unused).repeat({1, H / G, 1}).unsqueeze(1);
+  const auto unused = (layout.query_index == layout.batch * layout.length).view({P, Q, 1});
+  const auto visible = (at::cat(keys.masks, 2) | unused).repeat({1, H / G, 1}).unsqueeze(1);
   scores = scores.masked_fill(~visible, -std::numeric_limits<double>::infinity());
-  const auto mixed = at::matmul(at::softmax(scores, -1).to(u.scalar_type()), values);
+  const auto mixed = at::matmul(at::softmax(scores, -1).to(q.scalar_type()), v);
   const auto by_token =
       mixed.unflatten(2, {H / G, Q}).permute({0, 3, 1, 2, 4}).reshape({P * Q, H * d});
-  return at::linear(take(make_pool({by_token}), layout.output_index, B), o_);
+  return take(make_pool({by_token}), layout.output_index, layout.batch);
 }
 
 // SwiGLU

@@ -1,0 +1,723 @@
+#!/usr/bin/env python3
+"""Puts one small fault after the other into a copy of the source and demands that a named test
+notices it. `make mutants`, or:
+
+    tools/mutants.py                 every fault
+    tools/mutants.py --only NAME …   some of them
+    tools/mutants.py --list          the table of docs/testing.md
+
+The copy and its build live in build/mutants; the work tree is only read. Exits 1 when a fault was
+missed or could not be tried."""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+TREE, BUILD = ROOT / "build/mutants/tree", ROOT / "build/mutants/build"
+PYTHON = ROOT / ".venv/bin/python"
+TIMEOUT = 120  # seconds a test may take
+NEVER_ENDS = "never ends"  # in `what`: running out of time is how the fault shows
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str  # below src/bmojo
+    old: str  # part of one line; must occur once
+    new: str
+    test: str  # CTest name, then the gtest filter or the pytest function
+    what: str
+
+
+ORACLE = "nn/oracle Oracle.RandomLayers"
+SPLIT = "nn/equivalence Equivalence.EveryTwoWaySplit"
+STEP = "nn/equivalence Equivalence.OneTokenAtATime"
+BATCH = "nn/equivalence Equivalence.BatchedIsAlone"
+PACK = "nn/equivalence Equivalence.PackedIsSeparate"
+STREAM = "nn/selection Selection.StreamingRuleWithTiesAndSpecialValues"
+GRADIENT = "nn/gradient Gradient.EveryParameterAndTheCarriedState"
+SCAN = "nn/gradient Gradient.LinearScan"
+SCORE = "cli/hugging_face test_score_gives_the_logits_of_transformers"
+
+# By file: a file is built again only when the next fault lies in another one.
+MUTANTS = [
+    # --- layout: who sees whom ---
+    Mutant(
+        "window-mask-off-by-one", "nn/layout.cpp",
+        "return p <= t && t - p < w;",
+        "return p <= t && t - p <= w;",
+        ORACLE, "a query sees w + 1 tokens",
+    ),
+    Mutant(
+        "window-keys-short-by-one", "nn/layout.cpp",
+        "std::min(w - 1, piece.position) + piece.count",
+        "std::min(w - 2, piece.position) + piece.count",
+        ORACLE, "the oldest key of the window is not gathered",
+    ),
+    Mutant(
+        "window-carried-shifted", "nn/layout.cpp",
+        "const int64_t p = out.next.position[b] - rows_out + j;",
+        "const int64_t p = out.next.position[b] - rows_out + j - 1;",
+        SPLIT, "the carried window ends one token early",
+    ),
+    Mutant(
+        "fading-chunk-shifted", "nn/layout.cpp",
+        "piece.position + Q - 1 - w : piece.position / w * w - 1;",
+        "piece.position + Q - 1 - w : piece.position / w * w;",
+        ORACLE, "the fading span of a chunk runs one token too far",
+    ),
+    Mutant(
+        "fading-sliding-shifted", "nn/layout.cpp",
+        "(p > t - w - m_f && p <= t - w)",
+        "(p >= t - w - m_f && p < t - w)",
+        ORACLE, "the sliding fading span lies one token too far back",
+    ),
+    Mutant(
+        "fading-carried-chunk", "nn/layout.cpp",
+        "p - (s - m_f) : m_f + p - (s + w - collected());",
+        "p - (s - m_f) : m_f + p - s;",
+        SPLIT, "rows collected for the next chunk are found at the chunk's start, not its end",
+    ),
+    Mutant(
+        "fading-carried-sliding", "nn/layout.cpp",
+        "if (sliding) return t - count() + row;",
+        "if (sliding) return t - count() + row - 1;",
+        SPLIT, "carried sliding rows are those of one token earlier",
+    ),
+    Mutant(
+        "chunks-from-the-call", "nn/layout.cpp",
+        "std::min(document.end - i, w - p % w);",
+        "std::min(document.end - i, w - (i - document.column) % w);",
+        SPLIT, "the grid of chunks begins at the call instead of the document",
+    ),
+    Mutant(
+        "tail-off-by-one", "nn/layout.cpp",
+        "b * (count + length) + lengths[b] + j);",
+        "b * (count + length) + lengths[b] + j - 1);",
+        SPLIT, "convolution and predictor carry inputs of one token earlier",
+    ),
+    Mutant(
+        "tail-of-padding", "nn/layout.cpp",
+        "b * (count + length) + lengths[b] + j);",
+        "b * (count + length) + length + j);",
+        BATCH, "convolution and predictor carry padding",
+    ),
+    Mutant(
+        "document-ids-rise", "nn/layout.cpp",
+        "starts = id(i) != (first ? cursor.document[row] : id(i - 1));",
+        "starts = id(i) > (first ? cursor.document[row] : id(i - 1));",
+        PACK, "only a larger id starts a document",
+    ),
+    Mutant(
+        "document-missed-between-calls", "nn/layout.cpp",
+        "starts = id(i) != (first ? cursor.document[row] : id(i - 1));",
+        "starts = id(i) != id(first ? 0 : i - 1);",
+        PACK, "a document that starts with a call is taken for the one before",
+    ),
+    # --- layer: the SSM ---
+    Mutant(
+        "conv-taps-reversed", "nn/layer.cpp",
+        "conv_.select(2, K - 1 - i).squeeze(1) * shifted(source, i, layout);",
+        "conv_.select(2, i - 1).squeeze(1) * shifted(source, i, layout);",
+        ORACLE, "the convolution's past taps in reverse order",
+    ),
+    Mutant(
+        "conv-bias-dropped", "nn/layer.cpp",
+        "at::silu(conv_bias_.defined() ? sum + conv_bias_ : sum);",
+        "at::silu(sum);",
+        ORACLE, "no bias on the convolution",
+    ),
+    Mutant(
+        "b-and-c-swapped", "nn/layer.cpp",
+        "const auto B_t = widen(dbc[1]), C_t = widen(dbc[2]),",
+        "const auto B_t = widen(dbc[2]), C_t = widen(dbc[1]),",
+        ORACLE, "x_proj read in the order Δ, C, B",
+    ),
+    Mutant(
+        "softplus-dropped", "nn/layer.cpp",
+        "at::softplus(widen(at::linear(dbc[0], dt_))",
+        "(widen(at::linear(dbc[0], dt_))",
+        ORACLE, "Δ without softplus",
+    ),
+    Mutant(
+        "a-sign", "nn/layer.cpp",
+        "const auto A = -widen(a_log_).exp();",
+        "const auto A = widen(a_log_).exp();",
+        ORACLE, "A = +exp(A_log): the state grows",
+    ),
+    Mutant(
+        "d-skip-dropped", "nn/layer.cpp",
+        ".squeeze(3) + widen(d_) * x_t;",
+        ".squeeze(3);",
+        ORACLE, "no D_skip ⊙ x̄",
+    ),
+    Mutant(
+        "padding-in-ssm-state", "nn/layer.cpp",
+        ".masked_fill((~layout.valid).unsqueeze(2), 0);",
+        ";",
+        BATCH, "padding moves h",
+    ),
+    Mutant(
+        "ssm-not-reset", "nn/layer.cpp",
+        "if (layout.resets) decay = decay.masked_fill(",
+        "if (false) decay = decay.masked_fill(",
+        PACK, "h of the last document reaches the next",
+    ),
+    Mutant(
+        "conv-not-reset", "nn/layer.cpp",
+        "return i == 0 ? before : before.masked_fill(outside, 0);",
+        "return before;",
+        PACK, "convolution and predictor read across a document's start",
+    ),
+    Mutant(
+        "predictor-not-reset", "nn/layer.cpp",
+        "error = error - c * widen(shifted(source, i, layout));",
+        "error = error - c * widen(source.narrow(1, k - i, layout.length));",
+        PACK, "the predictor alone reads across a document's start",
+    ),
+    # --- layer: innovation ---
+    Mutant(
+        "predictor-span-short", "nn/layer.cpp",
+        "for (int64_t i = 1; i <= k; ++i) {",
+        "for (int64_t i = 1; i < k; ++i) {",
+        ORACLE, "the predictor leaves out its oldest output",
+    ),
+    Mutant(
+        "predictor-decay-off-by-one", "nn/layer.cpp",
+        "std::pow(config_.predictor_decay, i - 1) / total;",
+        "std::pow(config_.predictor_decay, i) / total;",
+        ORACLE, "c_i = γ^i / Σ instead of γ^(i−1) / Σ",
+    ),
+    Mutant(
+        "predictor-rescaled", "nn/layer.cpp",
+        "error = error - c * widen(shifted(source, i, layout));",
+        "error = error - c * widen(shifted(source, i, layout)) *"
+        " (static_cast<double>(k) / layout.positions.clamp(1, k)).unsqueeze(2);",
+        ORACLE, "c rescaled where a document has fewer than k outputs",
+    ),
+    Mutant(
+        "innovation-sum", "nn/layer.cpp",
+        "return safe_sqrt(error.square().mean(-1));",
+        "return safe_sqrt(error.square().sum(-1));",
+        ORACLE, "ε is a sum over channels instead of a mean",
+    ),
+    Mutant(
+        "innovation-without-root", "nn/layer.cpp",
+        "return safe_sqrt(error.square().mean(-1));",
+        "return error.square().mean(-1);",
+        ORACLE, "ε is a mean square without its root",
+    ),
+    Mutant(
+        "innovation-gradient-at-zero", "nn/layer.cpp",
+        "return x.masked_fill(zero, 1).sqrt().masked_fill(zero, 0);",
+        "return x.sqrt();",
+        "nn/model Model.ConstantOutputsHaveFiniteGradients",
+        "the root's gradient at ε = 0 is infinite",
+    ),
+    Mutant(
+        "innovation-detached", "nn/layer.cpp",
+        "const auto held = pick(all.innovation, of_piece, chosen.visible);",
+        "const auto held = pick(all.innovation.detach(), of_piece, chosen.visible);",
+        GRADIENT, "no gradient passes from the bias through ε",
+    ),
+    Mutant(
+        "bias-without-beta", "nn/layer.cpp",
+        "widen(beta_) * (held + 1e-6).log()",
+        "(held + 1e-6).log()",
+        ORACLE, "innovation bias without β",
+    ),
+    Mutant(
+        "bias-epsilon", "nn/layer.cpp",
+        "(held + 1e-6).log()",
+        "(held + 1e-5).log()",
+        ORACLE, "innovation bias log(ε + 1e−5)",
+    ),
+    # --- layer: attention ---
+    Mutant(
+        "member-seen-twice", "nn/layer.cpp",
+        "masks.push_back(position <= layout.query_positions.unsqueeze(2) - w);",
+        "masks.push_back(position <= layout.query_positions.unsqueeze(2));",
+        "nn/special_cases SpecialCases.RoomForAllIsFullAttention",
+        "a member of M that is still in the window is seen twice",
+    ),
+    Mutant(
+        "member-seen-late", "nn/layer.cpp",
+        "masks.push_back(position <= layout.query_positions.unsqueeze(2) - w);",
+        "masks.push_back(position < layout.query_positions.unsqueeze(2) - w);",
+        "nn/oracle Oracle.InterleavedForm",
+        "a member of M is hidden for one step after it leaves the window",
+    ),
+    Mutant(
+        "eidetic-rows-detached", "nn/layer.cpp",
+        "const auto pool = all.kv.flatten(0, 1);",
+        "const auto pool = all.kv.detach().flatten(0, 1);",
+        GRADIENT, "no gradient passes through the kept keys and values",
+    ),
+    Mutant(
+        "running-carried-as-frozen", "nn/layer.cpp",
+        "out.state.frozen = set(chosen.frozen);",
+        "out.state.frozen = set(chosen.running);",
+        SPLIT, "the running set is carried in place of the frozen one",
+    ),
+    Mutant(
+        "fading-norm-dropped", "nn/layer.cpp",
+        "rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), fading_norm_,"
+        " config_.norm_eps);",
+        "take_rows(y.flatten(0, 1), layout.fading_token);",
+        ORACLE, "fading keys from y without its norm",
+    ),
+    Mutant(
+        "fading-untied-ignored", "nn/layer.cpp",
+        'fading_k_ = config.fading_tied ? k_ : weight("attention.fading_k_proj.weight");',
+        "fading_k_ = k_;",
+        ORACLE, "fading keys use W_k also with `fading_tied = false`",
+    ),
+    Mutant(
+        "heads-strided", "nn/layer.cpp",
+        ".unflatten(2, {G, H / G})",
+        ".unflatten(2, {H / G, G}).transpose(2, 3)",
+        ORACLE, "query head h reads key head h mod G",
+    ),
+    Mutant(
+        "scores-not-scaled", "nn/layer.cpp",
+        "widen(at::matmul(queries, keys)) / std::sqrt(static_cast<double>(d));",
+        "widen(at::matmul(queries, keys));",
+        "nn/special_cases SpecialCases.SlidingWindowAndFullAttention",
+        "scores not divided by √d",
+    ),
+    Mutant(
+        "unused-places-masked", "nn/layer.cpp",
+        "(at::cat(masks, 2) | unused).repeat(",
+        "at::cat(masks, 2).repeat(",
+        GRADIENT, "places without a query have an empty softmax, whose NaN reaches gradients",
+    ),
+    Mutant(
+        "rotary-interleaved", "nn/layer.cpp",
+        "const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);",
+        "const auto a = x.slice(-1, 0, 2 * half, 2), b = x.slice(-1, 1, 2 * half, 2);",
+        ORACLE, "channel 2i is paired with 2i + 1",
+    ),
+    Mutant(
+        "rotary-frequency", "nn/layer.cpp",
+        "at::arange(half, options) / -static_cast<double>(half));",
+        "at::arange(half, options) / -static_cast<double>(2 * half));",
+        ORACLE, "angles fall half as fast: θ^(−i / d)",
+    ),
+    Mutant(
+        "rotary-query-off-by-one", "nn/layer.cpp",
+        "q = rotate(q, layout.positions, config_.rope_theta);",
+        "q = rotate(q, layout.positions + 1, config_.rope_theta);",
+        ORACLE, "queries turned by t + 1, keys by t",
+    ),
+    Mutant(
+        "rotary-fading-off-by-one", "nn/layer.cpp",
+        "const auto position = take_rows(layout.positions.flatten(), layout.fading_token);",
+        "const auto position = take_rows(layout.positions.flatten(), layout.fading_token) + 1;",
+        ORACLE, "the fading key of y_p turned by p + 1",
+    ),
+    # --- layer: the rest ---
+    Mutant(
+        "residual-dropped", "nn/layer.cpp",
+        "if (kind_ == LayerKind::ssm || (kind_ == LayerKind::bmojo && config_.fading_residual))",
+        "if (kind_ == LayerKind::ssm)",
+        "nn/special_cases SpecialCases.SsmAloneIsMamba",
+        "`fading_residual` adds nothing",
+    ),
+    Mutant(
+        "mlp-activation", "nn/layer.cpp",
+        "at::silu(at::linear(u, gate_)) * at::linear(u, up_)",
+        "at::linear(u, gate_) * at::silu(at::linear(u, up_))",
+        ORACLE, "silu on W_up instead of W_gate",
+    ),
+    Mutant(
+        "norm-epsilon-outside", "nn/layer.cpp",
+        "(wide.square().mean(-1, /*keepdim=*/true) + eps).rsqrt();",
+        "(wide.square().mean(-1, /*keepdim=*/true).sqrt() + eps).reciprocal();",
+        ORACLE, "norm_eps added outside the root",
+    ),
+    Mutant(
+        "sums-in-bf16", "nn/layer.cpp",
+        "return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;",
+        "return x.scalar_type();",
+        "nn/model Model.FloatAndBfloat16",
+        "recurrence and ε in the type of the weights",
+    ),
+    # --- selection ---
+    Mutant(
+        "ties-favour-later", "nn/selection.cpp",
+        "at::argsort(rank.gather(1, candidates), /*stable=*/true, 1, /*descending=*/true);",
+        "at::argsort(rank.gather(1, candidates), true, 1, /*descending=*/false).flip(1);",
+        STREAM, "of two equal ε the later token stays",
+    ),
+    Mutant(
+        "nan-ranks-highest", "nn/selection.cpp",
+        "c.innovation.masked_fill(c.innovation != c.innovation, -1)",
+        "c.innovation",
+        STREAM, "a NaN crowds out every number, as sorting has it",
+    ),
+    Mutant(
+        "nan-ranks-as-zero", "nn/selection.cpp",
+        "c.innovation.masked_fill(c.innovation != c.innovation, -1)",
+        "c.innovation.masked_fill(c.innovation != c.innovation, 0)",
+        STREAM, "a NaN ties with ε = 0",
+    ),
+    Mutant(
+        "members-by-rank", "nn/selection.cpp",
+        "return kept.gather(1, by_time);",
+        "return kept;",
+        STREAM, "M is kept by ε instead of by time",
+    ),
+    Mutant(
+        "eidetic-not-reset", "nn/selection.cpp",
+        "running = choose(waves.fresh[i], empty, running);",
+        "",
+        PACK, "M of the last document reaches the next",
+    ),
+    Mutant(
+        "frozen-thawed-by-a-call", "nn/selection.cpp",
+        "frozen = choose(active & ~waves.inside[i], running, frozen);",
+        "frozen = choose(active, running, frozen);",
+        SPLIT, "a call that begins inside a chunk sees the running set",
+    ),
+    Mutant(
+        "running-row-off-by-one", "nn/selection.cpp",
+        "const auto in_window = m + position - (start - W);",
+        "const auto in_window = m + position - (start - W) - 1;",
+        STEP, "a member that entered in this chunk is read one row too early",
+    ),
+    Mutant(
+        "given-selection-unchecked", "nn/selection.cpp",
+        "require(match.any(2).all().item<bool>(),",
+        "require(true,",
+        "nn/equivalence Equivalence.GivenSelectionIsUsed",
+        "a given selection may name tokens that are gone",
+    ),
+    # --- scan ---
+    Mutant(
+        "scan-rest-from-the-start", "nn/scan.cpp",
+        "scan_blocks(rest(a), rest(b), h.select(1, whole - 1), rest(h));",
+        "scan_blocks(rest(a), rest(b), h0, rest(h));",
+        SCAN, "the last, shorter block starts from the first state",
+    ),
+    Mutant(
+        "scan-gradient-of-initial-state", "nn/scan.cpp",
+        "return {g * h_before, g, a.select(1, 0) * g.select(1, 0)};",
+        "return {g * h_before, g, g.select(1, 0)};",
+        SCAN, "the gradient of h_{−1} lacks the first decay",
+    ),
+    Mutant(
+        "scan-gradient-decay", "nn/scan.cpp",
+        "at::cat({first, a.narrow(1, 1, L - 1).flip(1)}, 1);",
+        "at::cat({first, a.narrow(1, 0, L - 1).flip(1)}, 1);",
+        SCAN, "the backward scan decays by a_t instead of a_{t+1}",
+    ),
+    # --- model ---
+    Mutant(
+        "head-always-tied", "nn/model.cpp",
+        'parameter(config_.tied_embeddings ? "embedding.weight" : "head.weight"));',
+        'parameter("embedding.weight"));',
+        f"{SCORE}[mamba-untied]", "logits by the embedding also where there is a head",
+    ),
+    Mutant(
+        "bf16-file-as-f16", "nn/model.cpp",
+        "dtype == Dtype::bf16 ? at::kBFloat16 : at::kHalf;",
+        "dtype == Dtype::f16 ? at::kBFloat16 : at::kHalf;",
+        f"{SCORE}[mistral-bf16 file]", "the two 16-bit types of a file confused",
+    ),
+    Mutant(
+        "detach-leaves-the-ssm", "nn/model.cpp",
+        ".ssm = stop(layer.ssm),",
+        ".ssm = layer.ssm,",
+        "nn/gradient Gradient.SegmentsGiveTheGradientOfTheWhole",
+        "truncated back-propagation runs on through h",
+    ),
+    # --- configs and weights ---
+    Mutant(
+        "unknown-field-accepted", "model/config.cpp",
+        'require(field != nullptr, "{}: field \'{}\' is not known;',
+        'if (field == nullptr) continue; require(true, "{}: field \'{}\' is not known;',
+        "cli/malformed test_malformed_config_files", "a misspelt field of config.json is ignored",
+    ),
+    Mutant(
+        "missing-field-accepted", "model/config.cpp",
+        'require(json.contains(field.name), "{}: field {} is missing",',
+        'require(true, "{}: field {} is missing",',
+        "cli/malformed test_malformed_config_files", "a field left out gets its default",
+    ),
+    Mutant(
+        "sliding-memory-one-more", "model/tensors.cpp",
+        "? c.window + c.fading_tokens - 1",
+        "? c.window + c.fading_tokens",
+        "model/config Config.MemoryBytesCountWhatAStateHolds",
+        "one fading row too many is counted",
+    ),
+    Mutant(
+        "residual-init-not-scaled", "model/init.cpp",
+        "symmetric(1 / std::sqrt(fan_in * static_cast<double>(num_residual_additions(config))));",
+        "symmetric(1 / std::sqrt(fan_in));",
+        "nn/model Model.FreshWeightsAreMambasAndGpt2s",
+        "fresh weights ignore how many terms the residual stream sums",
+    ),
+    Mutant(
+        "step-size-init", "model/init.cpp",
+        "return dt + std::log(-std::expm1(-dt));",
+        "return std::log(dt);",
+        "nn/model Model.FreshWeightsAreMambasAndGpt2s",
+        "b_Δ is log Δ instead of the inverse of softplus",
+    ),
+    # --- files ---
+    Mutant(
+        "bf16-read-as-f16", "model/dtype.cpp",
+        "return convert<uint16_t, float, float_of_bf16>(",
+        "return convert<uint16_t, float, float_of_f16>(",
+        "model/dtype Conversion.EveryBf16Pattern", "conversion reads bf16 as f16",
+    ),
+    Mutant(
+        "bf16-truncates", "model/dtype.cpp",
+        "(bits + 0x7fff + ((bits >> 16) & 1)) >> 16;",
+        "bits >> 16;",
+        "model/dtype Conversion.EveryBf16Rounding", "bf16 is cut off instead of rounded to even",
+    ),
+    Mutant(
+        "overlap-accepted", "model/safetensors_header.cpp",
+        "if (tensor.begin != end || tensor.end > data_bytes) {",
+        "if (tensor.begin > end || tensor.end > data_bytes) {",
+        "model/safetensors_malformed MalformedSafetensors.Offsets",
+        "two tensors of a file may share bytes",
+    ),
+    Mutant(
+        "digest-not-verified", "cli/inspect_verb.cpp",
+        'require(found == stored, "{}: digest must be',
+        'require(found.size() == stored.size(), "{}: digest must be',
+        "cli/verbs test_verify_finds_a_flipped_byte", "`--verify` accepts a damaged file",
+    ),
+    Mutant(
+        "index-leads-out", "model/checkpoint.cpp",
+        "require(!name.empty() && name.find('/') == std::string::npos &&",
+        "require(!name.empty() &&",
+        "cli/malformed test_malformed_folders", "an index may name files outside the folder",
+    ),
+    # --- import, export, score, generate ---
+    Mutant(
+        "import-gate-up-swapped", "model/hugging_face_config.cpp",
+        '{"layers.#.mlp.", "model.layers.#.mlp."},',
+        '{"layers.#.mlp.gate", "model.layers.#.mlp.up"}, '
+        '{"layers.#.mlp.up", "model.layers.#.mlp.gate"}, '
+        '{"layers.#.mlp.", "model.layers.#.mlp."},',
+        "cli/import_export test_import_keeps_bytes_under_native_names",
+        "gate_proj and up_proj exchanged on import and on export",
+    ),
+    Mutant(
+        "import-rank-rounded-down", "model/hugging_face_config.cpp",
+        "automatic ? (c.hidden_size + 15) / 16 :",
+        "automatic ? c.hidden_size / 16 :",
+        "cli/import_export test_import_reads_the_forms_of_a_config",
+        "`time_step_rank: auto` rounded down",
+    ),
+    Mutant(
+        "import-null-window", "model/hugging_face_config.cpp",
+        'c.window = fields.holds_null("sliding_window") ? 0 : fields',
+        "c.window = fields",
+        "cli/import_export test_import_reads_the_forms_of_a_config",
+        "`sliding_window: null` becomes 4096 instead of unlimited",
+    ),
+    Mutant(
+        "export-overflow", "model/hugging_face.cpp",
+        "if (to == Dtype::f16) check_half(transfer.target.name, values);",
+        "",
+        "cli/import_export test_export_refuses_what_f16_cannot_hold",
+        "values beyond f16 are exported as infinity",
+    ),
+    Mutant(
+        "score-shifted", "cli/score_verb.cpp",
+        "at::log_softmax(logits.narrow(0, 0, n), -1);",
+        "at::log_softmax(logits.narrow(0, 1, n), -1);",
+        "cli/score test_logprobs_are_those_of_the_logits",
+        "a token is scored by the logits that already know it",
+    ),
+    Mutant(
+        "generate-forgets", "cli/generate_verb.cpp",
+        "state = std::move(out.state);",
+        "",
+        "cli/score test_generate_is_repeatable_and_scored",
+        "every new token continues the prompt alone",
+    ),
+    Mutant(
+        "top-p-drops-the-first", "cli/generate_verb.cpp",
+        "keep &= sorted.cumsum(0) - sorted < options.top_p;",
+        "keep &= sorted.cumsum(0) < options.top_p;",
+        "cli/score test_greedy_takes_the_most_likely",
+        "`--top-p` leaves out the token that reaches the mass",
+    ),
+]
+
+
+class Trouble(Exception):
+    """What keeps a fault from being tried."""
+
+
+def table():
+    rows = ["| fault | where | what goes wrong | noticed by |", "|---|---|---|---|"]
+    for mutant in MUTANTS:
+        program, case = mutant.test.split(" ", 1)
+        rows.append(f"| {mutant.name} | {mutant.file} | {mutant.what} | {program} `{case}` |")
+    return "\n".join(rows) + "\n"
+
+
+def warn_of_an_old_table():
+    page = ROOT / "docs/testing.md"
+    if not page.exists() or table() not in page.read_text():
+        print("docs/testing.md: must hold what tools/mutants.py --list prints", file=sys.stderr)
+
+
+def copy_sources():
+    """Brings TREE up to date. Files that are equal keep their times, so that nothing is built
+    twice; one that an interrupted run left with a fault is not equal."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    names = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+    for path in [path for path in TREE.rglob("*") if path.is_file()]:
+        if str(path.relative_to(TREE)) not in names:
+            path.unlink()
+    for name in names:
+        source, target = ROOT / name, TREE / name
+        if target.exists() and target.read_bytes() == source.read_bytes():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+        shutil.copymode(source, target)
+
+
+def run(command, timeout=None, **options):
+    """(exit code, output); None as the code where time ran out."""
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", start_new_session=True, **options)  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except BaseException as reason:  # an interrupt must not leave it running
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        if not isinstance(reason, subprocess.TimeoutExpired):
+            raise
+        return None, ""
+    return process.returncode, output
+
+
+def tail(output):
+    return "\n".join("    " + line for line in output.rstrip().splitlines()[-15:])
+
+
+def configure():
+    torch = (ROOT / ".venv/.torch").read_text().strip()
+    code, output = run(
+        ["cmake", "--preset", "release", "-B", BUILD, "--log-level=WARNING",
+         f"-DBMOJO_TORCH_DIR={torch}", f"-DBMOJO_PYTHON={PYTHON}"], cwd=TREE)  # fmt: skip
+    if code != 0:
+        raise Trouble("cmake failed\n" + tail(output))
+
+
+def build(tests):
+    targets = set()
+    for test in tests:
+        room, name = test.split(" ")[0].split("/")
+        targets |= {"bmojo", "bmojo-torch"} if room == "cli" else {f"{room}_{name}_test"}
+    code, output = run(["cmake", "--build", BUILD, "--target", *sorted(targets)])
+    if code != 0:
+        raise Trouble("it does not compile\n" + tail(output))
+
+
+def passes(test):
+    """True, False, or None where time ran out; Trouble where the test did not run at all."""
+    program, case = test.split(" ", 1)
+    room, name = program.split("/")
+    if room == "cli":
+        file = TREE / f"tests/cli/test_{name}.py"
+        command = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"{file}::{case}"]
+        ran, failed = " passed", {1}
+    else:
+        command = [BUILD / f"bin/{room}_{name}_test", f"--gtest_filter={case}"]
+        ran, failed = "[  PASSED  ] 1 test.", {1, *(-number for number in signal.Signals)}
+    environment = os.environ | {"BMOJO_BIN": str(BUILD / "bin"), "PYTHONDONTWRITEBYTECODE": "1"}
+    code, output = run(command, timeout=TIMEOUT, cwd=BUILD, env=environment)
+    if code is None:
+        return None
+    if code in failed:
+        return False
+    if code == 0 and ran in output:
+        return True
+    raise Trouble(f"{test} did not run\n" + tail(output))
+
+
+def check_untouched(mutants):
+    """Every test that is to notice a fault must pass without one."""
+    tests = sorted({mutant.test for mutant in mutants})
+    build(tests)
+    for test in tests:
+        if not passes(test):
+            raise Trouble(f"{test} must pass without a fault")
+
+
+def try_out(mutant):
+    """caught, missed, or why neither."""
+    path = TREE / "src/bmojo" / mutant.file
+    text = path.read_text()
+    if text.count(mutant.old) != 1 or "\n" in mutant.old + mutant.new:
+        return "stale mutant: the old text must stand once in one line of the file"
+    path.write_text(text.replace(mutant.old, mutant.new))
+    try:
+        build([mutant.test])
+        passed = passes(mutant.test)
+    except Trouble as trouble:
+        return str(trouble)
+    finally:
+        path.write_text(text)  # with a new time: the next build takes the fault out again
+    if passed is None:
+        return "caught" if NEVER_ENDS in mutant.what else f"no end within {TIMEOUT} s"
+    return "missed" if passed else "caught"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--list", action="store_true", help="print the table of docs/testing.md")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="try these alone")
+    options = parser.parse_args()
+    warn_of_an_old_table()
+    if options.list:
+        print(table(), end="")
+        return 0
+    unknown = set(options.only or []) - {mutant.name for mutant in MUTANTS}
+    if unknown:
+        parser.error(f"--only: {', '.join(sorted(unknown))} is not known; --list names them all")
+    mutants = [each for each in MUTANTS if not options.only or each.name in options.only]
+    copy_sources()
+    try:
+        configure()
+        check_untouched(mutants)
+    except Trouble as trouble:
+        print(f"mutants: {trouble}", file=sys.stderr)
+        return 1
+    counts = Counter()
+    for mutant in mutants:
+        start = time.monotonic()
+        outcome = try_out(mutant)
+        word = outcome if outcome in ("caught", "missed") else "error"
+        counts[word] += 1
+        seconds = time.monotonic() - start
+        print(f"{word}  {mutant.name:<32}{mutant.test}  {seconds:.0f} s", flush=True)
+        if word == "error":
+            print(f"    {outcome}", flush=True)
+    failed = f", {counts['error']} not tried" if counts["error"] else ""
+    print(f"{counts['caught']} caught, {counts['missed']} missed{failed}")
+    return 0 if counts["caught"] == len(mutants) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
