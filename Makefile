@@ -15,10 +15,8 @@ setup:
 	@tools/setup.sh
 
 # CMake runs again by itself when a CMakeLists.txt changes; here only when the torch folder does.
-$(BUILD)/build.ninja: .venv/.torch CMakePresets.json
+$(BUILD)/build.ninja: .venv/.torch CMakePresets.json tools/torch.cmake
 	@$(CMAKE) --preset release -DBMOJO_TORCH_DIR="$$(cat .venv/.torch)" --log-level=WARNING >/dev/null
-
-.venv/.torch: setup
 
 build: setup
 	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
@@ -36,12 +34,14 @@ test-fast: build
 bench: build
 	@.venv/bin/python tools/bench.py --bin $(BUILD)/bin
 
-SOURCES := $(shell git ls-files '*.cpp' '*.h' 2>/dev/null)
+SOURCES := $(shell find src tests -name '*.cpp' -o -name '*.h')
 
-format: setup
+format:
+	@tools/setup.sh lint
 	@clang-format-19 -i $(SOURCES)
 
 lint: build
+	@tools/setup.sh lint
 	@clang-format-19 --dry-run --Werror $(SOURCES)
 	@.venv/bin/python tools/rooms.py
 	@.venv/bin/python tools/tidy.py $(BUILD)

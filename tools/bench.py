@@ -22,9 +22,8 @@ LENGTH, VOCABULARY, WIDTH = 2048, 4096, 512
 COMMON = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "ssm_dt_rank": 32}
 HEADS = {"num_heads": 8, "num_kv_heads": 2, "head_size": 64}
 OURS = {
-    "bmojo": ("bmojo-tiny", {"num_layers": 4, "ssm_inner_size": 512, "mlp_size": 1472, **HEADS}),
+    "bmojo": ("bmojo-tiny", {"num_layers": 4, "ssm_inner_size": 512, "mlp_size": 1440, **HEADS}),
     "mamba": ("mamba-tiny", {"num_layers": 8, "ssm_inner_size": 1024}),
-    "transformer": ("transformer-tiny", {"num_layers": 4, "mlp_size": 1984, **HEADS}),
 }
 ROWS = [("mamba", "mambapy"), ("bmojo", "mistral")]
 
@@ -37,12 +36,12 @@ def rss():
 def peer(name, repeat):
     """One peer in this process; prints what `bmojo bench --json` prints."""
     import torch
+    from mambapy.mamba import Mamba, MambaConfig, RMSNorm
+    from transformers import MistralConfig, MistralForCausalLM
 
     torch.manual_seed(0)
     before = rss()
     if name == "mambapy":
-        from mambapy.mamba import Mamba, MambaConfig, RMSNorm
-
         body = Mamba(MambaConfig(d_model=WIDTH, n_layers=8, d_state=16, d_conv=4, dt_rank=32))
         table = torch.nn.Embedding(VOCABULARY, WIDTH)
         norm = RMSNorm(WIDTH)
@@ -51,8 +50,6 @@ def peer(name, repeat):
         def logits(ids):
             return norm(body(table(ids))) @ table.weight.T
     else:
-        from transformers import MistralConfig, MistralForCausalLM
-
         model = MistralForCausalLM(MistralConfig(
             vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=1984, num_hidden_layers=4,
             num_attention_heads=8, num_key_value_heads=2, head_dim=64, sliding_window=None,
@@ -124,6 +121,10 @@ def main():
             measured.setdefault(theirs, []).append(
                 run([sys.executable, __file__, "--peer", theirs, "--repeat", str(options.repeat)]))
     measured = {name: best(results) for name, results in measured.items()}
+    for ours, theirs in ROWS:
+        sizes = [measured[name]["parameters"] for name in (ours, theirs)]
+        if max(sizes) > 1.01 * min(sizes):
+            sys.exit(f"bench: {ours} and {theirs} must be within 1 %, got {sizes}")
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=12", "HEAD"],
                             capture_output=True, text=True).stdout.strip()
     report = {"command": "make bench", "commit": commit, "machine": machine(),

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need: Debian packages, and pinned Python packages in .venv.
-# Idempotent; when nothing is missing it only looks. TORCH=DIR uses an existing torch instead.
+# Idempotent; when nothing is missing it only looks. `setup.sh lint` adds the tools of make lint;
+# TORCH=DIR uses an existing torch instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ cmake make ninja-build ccache git python3 python3-venv libfmt-dev libcli11-dev
-  nlohmann-json3-dev libxxhash-dev libgtest-dev clang-format-19 clang-tidy-19)
+packages=(g++ cmake make ninja-build git python3 python3-venv libfmt-dev libcli11-dev
+  nlohmann-json3-dev libxxhash-dev libgtest-dev)
+[ "${1:-}" != lint ] || packages+=(clang-format-19 clang-tidy-19)
+is_missing() {
+  ! dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
+}
 missing=()
 for package in "${packages[@]}"; do
-  dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
-    missing+=("$package")
+  ! is_missing "$package" || missing+=("$package")
 done
 if ((${#missing[@]})); then
   if [ "$(id -u)" = 0 ]; then
@@ -20,12 +24,14 @@ if ((${#missing[@]})); then
     echo "setup: these Debian packages must be installed by an administrator: ${missing[*]}" >&2
     exit 2
   fi
+  ! is_missing ccache || missing+=(ccache) # makes rebuilds faster; nothing needs it
   echo "setup: installing Debian packages: ${missing[*]}" >&2
   log=$(mktemp)
   if ! { "${as_root[@]}" apt-get update -qq &&
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
       --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
     tail -n 20 "$log" >&2
+    rm -f "$log"
     exit 1
   fi
   rm -f "$log"
@@ -40,7 +46,8 @@ fi
 want="$(cat tools/requirements.txt) TORCH=$TORCH"
 if [ "$(cat .venv/.installed 2>/dev/null)" != "$want" ]; then
   echo "setup: installing Python packages into .venv" >&2
-  [ -x .venv/bin/python ] || python3 -m venv .venv
+  # Debian's own: python3-venv belongs to it, whatever else is on the PATH.
+  .venv/bin/python -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m venv --clear .venv
   pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
   site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   rm -f "$site/bmojo_torch.pth"
@@ -58,4 +65,6 @@ fi
 
 torch=$TORCH
 [ -n "$torch" ] || torch=$(echo .venv/lib/python3*/site-packages/torch)
-cd "$torch" && pwd >"$OLDPWD/.venv/.torch"
+torch=$(cd "$torch" && pwd)
+# Written only when it changes: CMake configures again when this file is newer.
+[ "$(cat .venv/.torch 2>/dev/null)" = "$torch" ] || echo "$torch" >.venv/.torch

@@ -12,6 +12,6 @@ endif()
 add_library(torch_cpu_only INTERFACE)
 # Searched last: the wheel carries headers of other libraries too (another fmt among them), which
 # must not shadow the system's.
-target_compile_options(torch_cpu_only INTERFACE "SHELL:-idirafter ${TORCH_INCLUDE}"
-  "SHELL:-idirafter ${TORCH_INCLUDE}/torch/csrc/api/include")
+target_compile_options(torch_cpu_only INTERFACE "SHELL:-idirafter \"${TORCH_INCLUDE}\""
+  "SHELL:-idirafter \"${TORCH_INCLUDE}/torch/csrc/api/include\"")
 target_link_libraries(torch_cpu_only INTERFACE ${TORCH_CPU} ${TORCH_C10})

@@ -2,6 +2,9 @@
 
 import json
 import math
+import resource
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -81,7 +84,8 @@ def test_greedy_takes_the_most_likely(bmojo, score, model):
                 "0", "--ignore-eos")
     ids = [4] + [int(x) for x in run.split()]
     assert score(lines=[ids])[0]["argmax"][1:] == ids[1:]
-    for narrow in (["--top-k", "1"], ["--top-p", "0.0001"], ["--min-p", "1"]):
+    for narrow in (["--top-k", "1"], ["--top-p", "0.0001"], ["--top-p", "0"], ["--min-p", "1"],
+                   ["--temperature", "1e-320"]):
         drawn = bmojo("generate", "--model", model, "--ids", "4", "--max-tokens", "6", *narrow,
                       "--ignore-eos")
         assert drawn == run, narrow
@@ -122,6 +126,36 @@ def test_wrong_lines(bmojo, model, tmp_path, lines, says):
     assert listing(tmp_path) == []
 
 
+def test_broken_weights_are_reported_not_scored(bmojo, model, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(model, broken)
+    raw = bytearray((broken / "model.safetensors").read_bytes())
+    raw[-4:] = np.float32("nan").tobytes()  # the last gain
+    (broken / "model.safetensors").write_bytes(raw)
+    assert "finite" in bmojo("score", "--model", broken, "--ids", "-", code=1, input=jsonl([1, 2]))
+    assert "finite" in bmojo("generate", "--model", broken, "--ids", "1", code=1)
+
+
+def test_a_closed_pipe_leaves_nothing_behind(bmojo, model, tmp_path):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_bytes(jsonl(*[[1, 2, 3] * 20] * 3000))
+    (tmp_path / "out").mkdir()
+    shell = '"$1" score --model "$2" --ids "$3" --logits "$4" --quiet | head -n 1 >/dev/null'
+    subprocess.run(["bash", "-c", shell, "-", bmojo.path, model, lines,
+                    tmp_path / "out/logits.safetensors"], stderr=subprocess.DEVNULL)
+    assert [name for name in listing(tmp_path / "out") if name != "logits.safetensors"] == []
+
+
+def test_too_large_for_the_memory_is_one_line(bmojo, model):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+
+    run = subprocess.run([bmojo.path, "bench", "--train", "--model", model, "--length", "4000000"],
+                         capture_output=True, preexec_fn=limit)
+    assert run.returncode == 1 and run.stdout == b""
+    assert run.stderr.startswith(b"bmojo: out of memory") and run.stderr.count(b"\n") == 1
+
+
 @pytest.mark.parametrize("arguments, says", [
     (["score", "--ids", "-"], "--model"),
     (["score", "--model", "/no/such", "--ids", "-"], "/no/such"),
@@ -130,6 +164,11 @@ def test_wrong_lines(bmojo, model, tmp_path, lines, says):
     (["score", "--model", "MODEL", "--ids", "-", "--engine", "native"], "--engine"),
     (["score", "--model", "MODEL", "--ids", "-", "--set", "num_heads=2"], "num_heads"),
     (["generate", "--model", "MODEL", "--ids", "1,x"], "--ids"),
+    (["generate", "--model", "MODEL", "--ids", ""], "--ids: must be whole numbers"),
+    (["generate", "--model", "MODEL", "--ids", "1,,2"], "--ids: must be whole numbers"),
+    (["generate", "--model", "MODEL", "--ids", "1,"], "--ids: must be whole numbers"),
+    (["generate", "--model", "MODEL", "--ids", "1", "--temperature", "nan"], "--temperature"),
+    (["generate", "--model", "MODEL", "--ids", "1", "--top-p", "nan"], "--top-p"),
     (["generate", "--model", "MODEL", "--ids", "50"], "ids must be from 0 to 49, got 50"),
     (["generate", "--model", "MODEL", "--ids", "1", "--temperature", "-1"], "--temperature"),
     (["generate", "--model", "MODEL", "--ids", "1", "--top-p", "2"], "--top-p"),

@@ -115,6 +115,21 @@ TEST(Config, MemoryBytesCountWhatAStateHolds) {
   EXPECT_EQ(memory_bytes(preset("mamba-tiny")).window, 0);
 }
 
+TEST(Config, PresetsAreWhatTheyAreNamed) {
+  for (const auto& name : preset_names()) {
+    const auto c = preset(name);
+    const bool bmojo = name.starts_with("bmojo"), transformer = name.starts_with("transformer");
+    EXPECT_EQ(c.vocab_size, 32000) << name;
+    EXPECT_TRUE(c.tied_embeddings) << name;
+    EXPECT_EQ(c.rope_theta > 0, transformer) << name;
+    EXPECT_EQ(c.window, bmojo || name.starts_with("hybrid") ? 512 : 0) << name;
+    EXPECT_EQ(c.eidetic_tokens > 0, bmojo && !name.starts_with("bmojo-f")) << name;
+    if (c.has_attention()) {
+      EXPECT_EQ(c.num_kv_heads * 4, c.num_heads) << name;
+    }
+  }
+}
+
 TEST(Config, FamiliesOfASizeHaveTheSameParameters) {
   const double nominal[] = {0, 130e6, 370e6, 790e6, 1.4e9};
   const char* sizes[] = {"tiny", "130m", "370m", "790m", "1.4b"};

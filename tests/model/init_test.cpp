@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "bmojo/model/checkpoint.h"
@@ -34,6 +36,25 @@ TEST(Init, DrawsDoNotRepeat) {
   double correlation = 0;
   for (size_t i = 1; i < values.size(); ++i) correlation += values[i] * values[i - 1];
   EXPECT_NEAR(correlation / 200000 / (0.02 * 0.02), 0, 4 / std::sqrt(200000.0));
+}
+
+// softplus(b_Δ) fills 0.001 … 0.1 evenly on a logarithmic scale.
+TEST(Init, StepSizesAreLogUniform) {
+  const TensorSpec spec{"layers.0.ssm.dt_proj.bias", {200000}, Init::dt_bias};
+  std::vector<float> values(200000);
+  fill_fresh(preset("bmojo-tiny"), spec, 1, 0, values);
+  double low = 1, high = 0, sum = 0;
+  for (const double value : values) {
+    const double step = std::log1p(std::exp(value));
+    low = std::min(low, step);
+    high = std::max(high, step);
+    sum += std::log(step);
+  }
+  // The outermost of 200,000 draws lie within a few times log(100) / 200,000 of the ends.
+  EXPECT_NEAR(low, 0.001, 1e-6);
+  EXPECT_NEAR(high, 0.1, 1e-4);
+  const double deviation = std::log(100.0) / std::sqrt(12.0);
+  EXPECT_NEAR(sum / 200000, std::log(0.01), 4 * deviation / std::sqrt(200000.0));
 }
 
 TEST(Init, WritesACheckpoint) {

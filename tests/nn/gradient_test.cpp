@@ -115,6 +115,25 @@ TEST(Gradient, SegmentsGiveTheGradientOfTheWhole) {
   }
 }
 
+// Truncated back-propagation: the same values, and nothing that leads back.
+TEST(Gradient, DetachCutsTheWholeState) {
+  auto config = random_config(1);
+  config.window = config.eidetic_tokens = 4;
+  config.fading_tokens = 3;
+  Model model(config, strong_parameters(config, 1));
+  model.require_gradients();
+  const auto state = model.forward(at::randint(config.vocab_size, {2, 13}, at::kLong)).state;
+  const auto kept = test::tensors_of(state), cut = test::tensors_of(detach(state));
+  ASSERT_EQ(cut.size(), kept.size());
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const auto& [name, tensor] = kept[i];
+    EXPECT_EQ(tensor.requires_grad(), tensor.is_floating_point()) << name;
+    EXPECT_FALSE(cut[i].second.requires_grad()) << name;
+    EXPECT_TRUE(at::equal(cut[i].second, tensor)) << name;
+  }
+  EXPECT_EQ(detach(state).cursor.position, state.cursor.position);
+}
+
 TEST(Gradient, LinearScan) {
   torch::manual_seed(3);
   for (const int64_t L : {1, 2, 3, 4, 7, 16, 37, 101}) {

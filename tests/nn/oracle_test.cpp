@@ -110,6 +110,11 @@ TEST(Oracle, ExactTies) {
   const auto out = model.layers()[0].forward(at::randn({1, 14, config.hidden_size}, at::kDouble),
                                              layout, model.layers()[0].initial_state(1));
   EXPECT_EQ(members(out.selection[4]), (std::vector<int64_t>{0, 1, 2, 3}));
+  // Also when the set is carried from call to call.
+  State state;
+  for (int64_t t = 0; t < 14; ++t)
+    state = model.forward(at::full({1, 1}, t % config.vocab_size, at::kLong), state).state;
+  EXPECT_EQ(members(state.layers[0].running.position[0]), (std::vector<int64_t>{0, 1, 2, 3}));
 }
 
 // The paper's form: plain sliding attention of span S = w + m_f + m_e over the sequence

@@ -113,7 +113,7 @@ void add_bench_verb(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->option_text("N [3]");
   add_common(*verb, options->common);
-  verb->callback([options] { run_bench(*options); });
+  verb->callback([options] { run_verb([&] { run_bench(*options); }); });
 }
 
 }  // namespace bmojo

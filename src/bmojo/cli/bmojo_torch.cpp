@@ -1,4 +1,5 @@
 #include <malloc.h>
+#include <stdlib.h>
 #include <torch/torch.h>
 
 #include "bmojo/base/error.h"
@@ -24,9 +25,22 @@ void check_ids(const std::vector<int64_t>& ids, const Config& config, const std:
             config.vocab_size - 1, id);
 }
 
+void run_verb(const std::function<void()>& verb) {
+  try {
+    verb();
+  } catch (const c10::Error& error) {
+    // Without torch's stack trace, which names this machine's paths.
+    const std::string message = error.what_without_backtrace();
+    if (message.find("allocate") != std::string::npos) throw std::bad_alloc();
+    throw RunError(message.substr(0, message.find('\n')));
+  }
+}
+
 }  // namespace bmojo
 
 int main(int argc, char** argv) {
+  // Some machines list AMX and fail on its first instruction: oneDNN's bf16 products stay below it.
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", /*overwrite=*/0);
   // Activations come and go with every step: freed memory is kept for the next one, instead of
   // being given back to the system and faulted in again.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <new>
@@ -43,8 +44,10 @@ void install_signals() {
     sigaction(signal, nullptr, &inherited);
     if (inherited.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
-  // A file-size limit then fails the write with a reason, as a full disk does.
+  // A file-size limit or a closed pipe then fails the write with a reason, as a full disk does, and
+  // what is partly written is removed.
   std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 int report(std::string_view message, int code) {
@@ -116,6 +119,10 @@ int run(int argc, char** argv, const char* program, std::initializer_list<AddVer
     return report("interrupted; nothing partly written is left", 128 + interrupted.signal);
   } catch (const Error& mistake) {
     return report(mistake.what(), kMistake);
+  } catch (const std::filesystem::filesystem_error& mistake) {
+    return report(fmt::format("{}: must be a usable path, got {}", mistake.path1().string(),
+                              mistake.code().message()),
+                  kMistake);
   } catch (const std::bad_alloc&) {
     return report("out of memory; choose a smaller model, batch or length", kRunFailed);
   } catch (const std::exception& failure) {

@@ -1,10 +1,12 @@
 #include <torch/torch.h>
 
+#include <charconv>
 #include <cmath>
 #include <memory>
 #include <random>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/printable.h"
 #include "bmojo/cli/torch_verbs.h"
 
 namespace bmojo {
@@ -12,8 +14,7 @@ namespace {
 
 struct Options {
   Common common;
-  std::string model;
-  std::vector<int64_t> ids;
+  std::string model, prompt;
   std::vector<std::string> set;
   int64_t max_tokens = 32, top_k = 0, num_samples = 1;
   double temperature = 1, top_p = 1, min_p = 0;
@@ -28,11 +29,13 @@ at::Tensor filtered(const at::Tensor& log_p, const Options& options) {
   if (options.top_k > 0 && options.top_k < keep.size(0)) keep.slice(0, options.top_k).fill_(false);
   if (options.top_p < 1) keep &= sorted.cumsum(0) - sorted < options.top_p;
   keep &= sorted >= options.min_p * sorted[0];
+  keep[0] = true;  // the most likely always stays
   return at::zeros_like(sorted).scatter(0, order, sorted * keep);
 }
 
 int64_t draw(const at::Tensor& log_p, const Options& options, std::mt19937_64& random) {
-  if (options.temperature == 0) return log_p.argmax().item<int64_t>();
+  // So near to 0 the division would overflow, and the most likely has all the mass.
+  if (options.temperature < 1e-6) return log_p.argmax().item<int64_t>();
   const auto mass = filtered(log_p.to(at::kDouble), options).cumsum(0);
   const double total = mass[-1].item<double>();
   const double point = std::uniform_real_distribution<double>(0, total)(random);
@@ -84,20 +87,38 @@ nn::Output read_prompt(const nn::Model& model, const std::vector<int64_t>& ids) 
   return out;
 }
 
+// "1,2,3": every part a whole number.
+std::vector<int64_t> parse_ids(std::string_view text) {
+  std::vector<int64_t> ids;
+  for (const char *at = text.data(), *end = at + text.size();; ++at) {
+    int64_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    require(error == std::errc() && (next == end || *next == ','),
+            "--ids: must be whole numbers like 1,2,3, got {}", in_quotes(text));
+    ids.push_back(id);
+    if (next == end) return ids;
+    at = next;
+  }
+}
+
 void run_generate(const Options& options) {
   torch::NoGradGuard no_grad;
+  for (const double value : {options.temperature, options.top_p, options.min_p})
+    require(std::isfinite(value), "generate: --temperature, --top-p and --min-p must be numbers");
+  const auto ids = parse_ids(options.prompt);
   use_threads(options.common.threads);
   const auto model = load_model(options.model, options.set);
-  check_ids(options.ids, model.config(), "--ids");
-  const auto prompt = read_prompt(model, options.ids);
+  check_ids(ids, model.config(), "--ids");
+  const auto prompt = read_prompt(model, ids);
   for (int64_t i = 0; i < options.num_samples; ++i) {
-    const auto sample = generate(model, prompt, options, options.common.seed + i);
+    const auto sample =
+        generate(model, prompt, options, static_cast<uint64_t>(options.common.seed) + i);
     if (options.common.json)
       print_json({{"text", nullptr},
                   {"ids", sample.ids},
                   {"logprobs", sample.logprobs},
                   {"finish", sample.finish},
-                  {"prompt_tokens", options.ids.size()},
+                  {"prompt_tokens", ids.size()},
                   {"reprocessed_tokens", 0}});
     else
       fmt::print("{}\n", fmt::join(sample.ids, " "));
@@ -110,10 +131,7 @@ void add_generate_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* verb = app.add_subcommand("generate", "Continue a prompt of token ids");
   verb->add_option("--model", options->model, "Checkpoint folder")->option_text("DIR")->required();
-  verb->add_option("--ids", options->ids, "The prompt")
-      ->delimiter(',')
-      ->option_text("1,2,3")
-      ->required();
+  verb->add_option("--ids", options->prompt, "The prompt")->option_text("1,2,3")->required();
   verb->add_option("--max-tokens", options->max_tokens, "Tokens to add")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->option_text("N [32]");
@@ -136,7 +154,7 @@ void add_generate_verb(CLI::App& app) {
   verb->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end-of-sequence token");
   add_memory_settings(*verb, options->set);
   add_common(*verb, options->common);
-  verb->callback([options] { run_generate(*options); });
+  verb->callback([options] { run_verb([&] { run_generate(*options); }); });
 }
 
 }  // namespace bmojo

@@ -52,16 +52,42 @@ std::vector<Ids> read_lines(const std::string& path, const Config& config) {
   return lines;
 }
 
-// Logits [length, V] of each line; the lines advance together, `chunk` tokens a call.
-std::vector<at::Tensor> score(const nn::Model& model, std::span<const Ids> lines, int64_t chunk) {
+// What each token of a line had, and what was most likely in its place, given the tokens before it:
+// {"logprobs": [null, …], "argmax": [null, …], "top": [null, …]}.
+struct Line {
+  Json summary = {{"logprobs", {nullptr}}, {"argmax", {nullptr}}, {"top", {nullptr}}};
+  std::vector<at::Tensor> logits;  // [tokens, V] a chunk each, where they are kept
+};
+
+// `logits` [n, V] stand after tokens from … from + n - 1.
+void add_chunk(Line& line, const Ids& ids, int64_t from, const at::Tensor& logits) {
+  if (!logits.isfinite().all().item<bool>())
+    throw RunError(
+        fmt::format("score: logits must be finite, got NaN or infinity near token {}", from));
+  const int64_t n = std::min<int64_t>(logits.size(0), std::ssize(ids) - 1 - from);
+  if (n == 0) return;
+  const auto log_p = at::log_softmax(logits.narrow(0, 0, n), -1);
+  const Ids following(ids.begin() + from + 1, ids.begin() + from + 1 + n);
+  const auto own = log_p.gather(1, torch::tensor(following, at::kLong).unsqueeze(1)).squeeze(1);
+  const auto [top, argmax] = log_p.max(1);
+  for (int64_t i = 0; i < n; ++i) {
+    line.summary["logprobs"].push_back(own[i].item<double>());
+    line.summary["argmax"].push_back(argmax[i].item<int64_t>());
+    line.summary["top"].push_back(top[i].item<double>());
+  }
+}
+
+// The lines advance together, `chunk` tokens a call.
+std::vector<Line> score(const nn::Model& model, std::span<const Ids> lines,
+                        const Options& options) {
   torch::NoGradGuard no_grad;
   const int64_t B = std::ssize(lines);
   int64_t longest = 0;
   for (const auto& line : lines) longest = std::max<int64_t>(longest, std::ssize(line));
   nn::State state;
-  std::vector<std::vector<at::Tensor>> parts(B);
-  for (int64_t from = 0; from < longest; from += chunk) {
-    const int64_t L = std::min(chunk, longest - from);
+  std::vector<Line> out(B);
+  for (int64_t from = 0; from < longest; from += options.chunk) {
+    const int64_t L = std::min(options.chunk, longest - from);
     nn::CallOptions call;
     auto ids = at::zeros({B, L}, at::kLong);
     for (int64_t b = 0; b < B; ++b) {
@@ -70,34 +96,17 @@ std::vector<at::Tensor> score(const nn::Model& model, std::span<const Ids> lines
       std::copy_n(lines[b].begin() + std::min<int64_t>(from, std::ssize(lines[b])), length,
                   ids.data_ptr<int64_t>() + b * L);
     }
-    auto out = model.forward(ids, state, call);
-    for (int64_t b = 0; b < B; ++b)
-      if (call.lengths[b] > 0)
-        parts[b].push_back(model.logits(out.hidden[b].narrow(0, 0, call.lengths[b])));
-    state = std::move(out.state);
+    auto result = model.forward(ids, state, call);
+    for (int64_t b = 0; b < B; ++b) {
+      if (call.lengths[b] == 0) continue;
+      const auto logits = model.logits(result.hidden[b].narrow(0, 0, call.lengths[b]));
+      add_chunk(out[b], lines[b], from, logits);
+      if (!options.logits.empty()) out[b].logits.push_back(logits);
+    }
+    state = std::move(result.state);
     check_interrupted();
   }
-  std::vector<at::Tensor> logits;
-  for (const auto& part : parts) logits.push_back(at::cat(part).contiguous());
-  return logits;
-}
-
-// {"logprobs": [null, …], "argmax": [null, …], "top": [null, …]}: what each token had, and what was
-// most likely in its place, given the tokens before it.
-Json summary(const Ids& ids, const at::Tensor& logits) {
-  Json line = {{"logprobs", {nullptr}}, {"argmax", {nullptr}}, {"top", {nullptr}}};
-  const int64_t n = std::ssize(ids) - 1;
-  if (n == 0) return line;
-  const auto log_p = at::log_softmax(logits.narrow(0, 0, n), -1);
-  const auto next = torch::tensor(Ids(ids.begin() + 1, ids.end()), at::kLong).unsqueeze(1);
-  const auto own = log_p.gather(1, next).squeeze(1);
-  const auto [top, argmax] = log_p.max(1);
-  for (int64_t i = 0; i < n; ++i) {
-    line["logprobs"].push_back(own[i].item<double>());
-    line["argmax"].push_back(argmax[i].item<int64_t>());
-    line["top"].push_back(top[i].item<double>());
-  }
-  return line;
+  return out;
 }
 
 void run_score(const Options& options) {
@@ -119,11 +128,11 @@ void run_score(const Options& options) {
   Progress progress("score", "tokens", options.common.quiet);
   for (size_t from = 0; from < lines.size(); from += options.batch) {
     const auto count = std::min<size_t>(options.batch, lines.size() - from);
-    const auto logits = score(model, std::span(lines).subspan(from, count), options.chunk);
+    const auto scored = score(model, std::span(lines).subspan(from, count), options);
     for (size_t i = 0; i < count; ++i) {
-      print_json(summary(lines[from + i], logits[i]));
-      if (writer)
-        writer->write(std::as_bytes(std::span(logits[i].data_ptr<float>(), logits[i].numel())));
+      print_json(scored[i].summary);
+      for (const auto& logits : scored[i].logits)
+        writer->write(std::as_bytes(std::span(logits.data_ptr<float>(), logits.numel())));
       done += std::ssize(lines[from + i]);
       progress.update(done, total);
     }
@@ -153,7 +162,7 @@ void add_score_verb(CLI::App& app) {
       ->option_text("N [1]");
   add_memory_settings(*verb, options->set);
   add_common(*verb, options->common);
-  verb->callback([options] { run_score(*options); });
+  verb->callback([options] { run_verb([&] { run_score(*options); }); });
 }
 
 }  // namespace bmojo

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ nn::Model load_model(const std::string& folder, const std::vector<std::string>& 
 
 // `--threads N`; 0 leaves torch's own choice, one thread a core.
 void use_threads(int64_t threads);
+
+// Runs a verb's body; torch's exceptions become one line, an allocation that failed std::bad_alloc.
+void run_verb(const std::function<void()>& verb);
 
 // Error naming `subject` where an id is not of the vocabulary, or there is none.
 void check_ids(const std::vector<int64_t>& ids, const Config& config, const std::string& subject);

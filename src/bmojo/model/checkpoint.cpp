@@ -41,7 +41,8 @@ TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
     for (const auto& name : shard_names(index, index_path.string()))
       files_.push_back(std::make_unique<SafetensorsFile>(folder / name));
     for (const auto& [name, file] : index["weight_map"].items()) weight_map[name] = file;
-    require(!weight_map.empty(), "{}: weight_map must name a tensor, got none", index_path.string());
+    require(!weight_map.empty(), "{}: weight_map must name a tensor, got none",
+            index_path.string());
   } else {
     fail("{}: folder must hold {} or {}, got neither", folder.string(), kWeightsFile, kIndexFile);
   }
@@ -54,10 +55,8 @@ TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
   if (weight_map.empty()) return;
   for (const auto& [name, file] : weight_map) {
     const auto it = entries_.find(name);
-    require(it != entries_.end() &&
-                it->second.file->mapping()->path().filename() == file,
-            "{}: tensor '{}' must stand in {}, got none there", index_path.string(), name,
-            file);
+    require(it != entries_.end() && it->second.file->mapping()->path().filename() == file,
+            "{}: tensor '{}' must stand in {}, got none there", index_path.string(), name, file);
   }
   for (const auto& [name, entry] : entries_)
     require(weight_map.contains(name), "{}: tensor '{}' of {} is missing from the index",
@@ -92,7 +91,8 @@ Config load_config(const fs::path& file_or_folder) {
   require(fs::exists(file_or_folder), "{}: file must exist, got none", file_or_folder.string());
   const auto path =
       fs::is_directory(file_or_folder) ? file_or_folder / kConfigFile : file_or_folder;
-  return config_from_json(parse_json(read_text(path), path.string()), path.string());
+  return config_from_json(parse_json(read_text(path, size_t{1} << 20), path.string()),
+                          path.string());
 }
 
 void save_config(const Config& config, const fs::path& folder) {

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/printable.h"
 
 namespace bmojo {
 namespace {
@@ -91,7 +92,7 @@ LayerKind parse_kind(std::string_view name, std::string_view pattern) {
   if (name == "bmojo") return LayerKind::bmojo;
   if (name == "ssm") return LayerKind::ssm;
   if (name == "attention") return LayerKind::attention;
-  fail("config: pattern must list bmojo, ssm or attention, got '{}'", pattern);
+  fail("config: pattern must list bmojo, ssm or attention, got {}", in_quotes(pattern));
 }
 
 void check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
@@ -100,9 +101,8 @@ void check_range(std::string_view name, int64_t value, int64_t low, int64_t high
 }
 
 // Bounds far beyond any model, under which no count of parameters or bytes overflows 63 bits.
-constexpr int64_t kMaxVocabulary = int64_t{1} << 24, kMaxSize = int64_t{1} << 20,
-                  kMaxLayers = 4096, kMaxHeads = 1024, kMaxHeadSize = 4096,
-                  kMaxTokens = int64_t{1} << 24;
+constexpr int64_t kMaxVocabulary = int64_t{1} << 24, kMaxSize = int64_t{1} << 20, kMaxLayers = 4096,
+                  kMaxHeads = 1024, kMaxHeadSize = 4096, kMaxTokens = int64_t{1} << 24;
 
 void validate_ssm(const Config& c) {
   check_range("ssm_inner_size", c.ssm_inner_size, 1, kMaxSize);
@@ -216,6 +216,8 @@ void validate(const Config& c) {
           "config: predictor_decay must be above 0 and at most 1, got {}", c.predictor_decay);
   require(c.fading_mode == "chunk" || c.fading_mode == "sliding",
           "config: fading_mode must be chunk or sliding, got '{}'", c.fading_mode);
+  require(c.pattern.size() <= 1024, "config: pattern must be at most 1024 characters, got {}",
+          c.pattern.size());
   for (const auto name : split(c.pattern, ',')) parse_kind(name, c.pattern);
   if (c.has_ssm()) validate_ssm(c);
   if (c.has_attention()) validate_attention(c);

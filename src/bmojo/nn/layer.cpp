@@ -127,10 +127,11 @@ at::Tensor Layer::ssm(const at::Tensor& u, const Layout& layout, const LayerStat
   next.conv_tail = next_tail(source, layout);
 
   const auto dbc = at::linear(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);
-  const auto B_t = widen(dbc[1]), C_t = widen(dbc[2]), x_t = widen(x_bar);
+  const auto padding = (~layout.valid).unsqueeze(2);
+  const auto B_t = widen(dbc[1]), C_t = widen(dbc[2]), x_t = widen(x_bar).masked_fill(padding, 0);
   // Padding has Δ = 0: the state stays as it is.
-  const auto delta = at::softplus(widen(at::linear(dbc[0], dt_)) + widen(dt_bias_))
-                         .masked_fill((~layout.valid).unsqueeze(2), 0);
+  const auto delta =
+      at::softplus(widen(at::linear(dbc[0], dt_)) + widen(dt_bias_)).masked_fill(padding, 0);
   const auto A = -widen(a_log_).exp();
 
   // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t B_t x̄_t, [B, L, E, N]
@@ -230,6 +231,9 @@ void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& kv, c
 void Layer::add_fading(Keys& keys, const at::Tensor& y, const at::Tensor& kv, const Layout& layout,
                        const LayerState& state, LayerState& next) const {
   const int64_t B = layout.batch, P = std::ssize(layout.pieces);
+  require(state.fading.size(1) == layout.fading_rows,
+          "forward: state must hold {} fading rows, got {}; keep the window and fading_tokens",
+          layout.fading_rows, state.fading.size(1));
   const auto y_f =
       rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), fading_norm_, config_.norm_eps);
   const auto position = take_rows(layout.positions.flatten(), layout.fading_token);

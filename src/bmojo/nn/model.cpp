@@ -102,6 +102,11 @@ Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const
                                const CallOptions& call) const {
   const Rows rows{x.size(0), x.size(1), call.lengths, call.documents};
   const Layout layout(config_, rows, state.cursor, x.device());
+  require(state.layers.empty() || state.layers.size() == layers_.size(),
+          "forward: state must have {} layers, got {}", layers_.size(), state.layers.size());
+  require(call.selections.empty() || call.selections.size() == layers_.size(),
+          "forward: selections must be one a layer = {}, got {}", layers_.size(),
+          call.selections.size());
   Output out{.hidden = x, .state = {layout.next, {}}, .innovations = {}, .selections = {}};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];

@@ -130,6 +130,9 @@ Selection select(const Candidates& c, const Layout& layout, int64_t window, int6
   };
   at::Tensor wanted;
   if (given.defined()) {
+    require(given.dim() == 2 && given.size(0) == std::ssize(layout.pieces) && given.size(1) == m,
+            "forward: selection must be [{}, {}], got {} entries", layout.pieces.size(), m,
+            given.numel());
     wanted = at::full({layout.num_waves * B, m}, kNowhere, c.position.options());
     wanted.index_copy_(0, waves.slot, given.to(device));
   }
