@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <numbers>
 
 #include "bmojo/nn/model.h"
@@ -36,21 +36,28 @@ bool decays(const std::string& name) {
          name == "embedding.weight";
 }
 
-// 32 sequences of 2 to 16 pairs each eight. Few pairs are learnt first and the rest follows; with
-// 16 alone, when learning sets in is left to chance (docs/model.md, "It remembers").
-test::Mqar::Batch mixed_batch(std::mt19937_64& random) {
-  std::vector<at::Tensor> ids, targets;
-  for (int i = 0; i < 4; ++i) {
-    test::Mqar task;
-    task.pairs = std::uniform_int_distribution<int64_t>(2, 16)(random);
-    const auto batch = task.sample(8, random);
-    ids.push_back(batch.ids);
-    targets.push_back(batch.targets);
-  }
-  return {at::cat(ids), at::cat(targets)};
-}
+// When learning sets in is left to chance (docs/model.md, "It remembers"), so the rate stays at its
+// peak until it has, and only then decays.
+struct Schedule {
+  double peak = 3e-3;
+  int64_t warmup = 50, most_waiting = 2000, decay = 500;
+  int64_t decay_from = -1;
+  double recent_loss = 10;
 
-Model train(const Config& config, int64_t steps, double peak_lr) {
+  double rate(int64_t step) const {
+    if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+    if (decay_from < 0) return peak;
+    const double progress = static_cast<double>(step - decay_from) / static_cast<double>(decay);
+    return 0.5 * peak * (1 + std::cos(std::numbers::pi * progress));
+  }
+  void see(int64_t step, double loss) {
+    recent_loss = 0.95 * recent_loss + 0.05 * loss;
+    if (decay_from < 0 && (recent_loss < 1 || step + 1 == most_waiting)) decay_from = step + 1;
+  }
+  bool done(int64_t step) const { return decay_from >= 0 && step == decay_from + decay; }
+};
+
+Model train(const Config& config, Schedule schedule = {}) {
   Model model(config, fresh_parameters(config, 1));
   model.require_gradients();
   std::vector<at::Tensor> with, without;
@@ -58,7 +65,7 @@ Model train(const Config& config, int64_t steps, double peak_lr) {
     (decays(name) ? with : without).push_back(tensor);
   using Options = torch::optim::AdamWOptions;
   const auto options = [&](double decay) {
-    return std::make_unique<Options>(Options(peak_lr).betas({0.9, 0.95}).weight_decay(decay));
+    return std::make_unique<Options>(Options(schedule.peak).betas({0.9, 0.95}).weight_decay(decay));
   };
   torch::optim::AdamW optimizer({{with, options(0.1)}, {without, options(0)}});
   const auto all = [&] {
@@ -67,13 +74,11 @@ Model train(const Config& config, int64_t steps, double peak_lr) {
     return both;
   }();
 
+  const test::Mqar task;
   std::mt19937_64 random(1);
-  for (int64_t step = 0; step < steps; ++step) {
-    const double warmup = 0.05 * steps, progress = (step - warmup) / (steps - warmup);
-    const double lr = step < warmup ? peak_lr * (step + 1) / warmup
-                                    : 0.5 * peak_lr * (1 + std::cos(std::numbers::pi * progress));
-    for (auto& group : optimizer.param_groups()) group.options().set_lr(lr);
-    const auto [ids, targets] = mixed_batch(random);
+  for (int64_t step = 0; !schedule.done(step); ++step) {
+    for (auto& group : optimizer.param_groups()) group.options().set_lr(schedule.rate(step));
+    const auto [ids, targets] = task.sample(16, random);
     const auto scored = (targets.flatten() >= 0).nonzero().squeeze(1);
     const auto hidden = model.forward(ids).hidden.flatten(0, 1).index_select(0, scored);
     const auto loss =
@@ -82,9 +87,10 @@ Model train(const Config& config, int64_t steps, double peak_lr) {
     loss.backward();
     torch::nn::utils::clip_grad_norm_(all, 1.0);
     optimizer.step();
+    schedule.see(step, loss.item<double>());
     if (step % 100 == 99)
       std::fprintf(stderr, "m_e %2ld  step %4ld  loss %.4f\n", config.eidetic_tokens, step + 1,
-                   loss.item<double>());
+                   schedule.recent_loss);
   }
   return model;
 }
@@ -105,19 +111,14 @@ double accuracy(const Model& model, int64_t sequences) {
   return right / asked;
 }
 
-int64_t num_steps() {
-  const char* steps = std::getenv("BMOJO_RECALL_STEPS");
-  return steps ? std::atol(steps) : 1000;
-}
-
 TEST(Recall, EideticMemoryAnswersBeyondTheWindow) {
-  const double recalled = accuracy(train(recall_config(48), num_steps(), 3e-3), 1000);
+  const double recalled = accuracy(train(recall_config(48)), 1000);
   std::printf("with eidetic memory: %.2f %%\n", 100 * recalled);
   EXPECT_GE(recalled, 0.95);
 }
 
 TEST(Recall, WithoutEideticMemoryItCannot) {
-  const double recalled = accuracy(train(recall_config(0), num_steps(), 3e-3), 1000);
+  const double recalled = accuracy(train(recall_config(0)), 1000);
   std::printf("without eidetic memory: %.2f %%\n", 100 * recalled);
   EXPECT_LT(recalled, 0.60);
 }
