@@ -555,7 +555,7 @@ MUTANTS = [
         "top-p-drops-the-first", "cli/generate_verb.cpp",
         "keep &= sorted.cumsum(0) - sorted < options.top_p;",
         "keep &= sorted.cumsum(0) < options.top_p;",
-        "cli/score test_greedy_takes_the_most_likely",
+        "cli/score test_filters_keep_the_most_likely",
         "`--top-p` leaves out the token that reaches the mass",
     ),
 ]

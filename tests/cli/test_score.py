@@ -91,6 +91,20 @@ def test_greedy_takes_the_most_likely(bmojo, score, model):
         assert drawn == run, narrow
 
 
+def test_filters_keep_the_most_likely(bmojo, score, model, tmp_path):
+    score("--logits", tmp_path / "logits.safetensors", lines=[[4]])
+    _, tensors = read_safetensors(tmp_path / "logits.safetensors")
+    logits = np.frombuffer(tensors["logits.0"][2], "<f4").astype(float)
+    order = np.argsort(-logits)
+    p = np.exp(logits[order]) / np.exp(logits).sum()
+    # Each is set so that the third token is the last to stay; all three are about as likely.
+    for narrow in (["--top-k", 3], ["--top-p", p[0] + p[1] + p[2] / 2],
+                   ["--min-p", (p[2] + p[3]) / 2 / p[0]]):  # fmt: skip
+        drawn = bmojo("generate", "--model", model, "--ids", "4", "--max-tokens", "1",
+                      "--num-samples", "100", "--ignore-eos", *narrow)  # fmt: skip
+        assert {int(id) for id in drawn.split()} == set(order[:3].tolist()), narrow
+
+
 def test_samples_and_eos(bmojo, model):
     run = bmojo("generate", "--model", model, "--ids", "4", "--num-samples", "40", "--max-tokens",
                 "60", "--json")
