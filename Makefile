@@ -34,7 +34,7 @@ test-fast: build
 bench: build
 	@.venv/bin/python tools/bench.py --bin $(BUILD)/bin
 
-SOURCES := $(shell find src tests -name '*.cpp' -o -name '*.h')
+SOURCES := $(shell find src tests bench -name "*.cpp" -o -name "*.h")
 
 format:
 	@tools/setup.sh lint

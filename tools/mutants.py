@@ -403,19 +403,19 @@ MUTANTS = [
     ),
     # --- scan ---
     Mutant(
-        "scan-rest-from-the-start", "nn/scan.cpp",
+        "scan-rest-from-the-start", "nn/selective_scan.cpp",
         "scan_blocks(rest(a), rest(b), h.select(1, whole - 1), rest(h));",
         "scan_blocks(rest(a), rest(b), h0, rest(h));",
         SCAN, "the last, shorter block starts from the first state",
     ),
     Mutant(
-        "scan-gradient-of-initial-state", "nn/scan.cpp",
+        "scan-gradient-of-initial-state", "nn/selective_scan.cpp",
         "return {g * h_before, g, a.select(1, 0) * g.select(1, 0)};",
         "return {g * h_before, g, g.select(1, 0)};",
         SCAN, "the gradient of h_{−1} lacks the first decay",
     ),
     Mutant(
-        "scan-gradient-decay", "nn/scan.cpp",
+        "scan-gradient-decay", "nn/selective_scan.cpp",
         "at::cat({first, a.narrow(1, 1, L - 1).flip(1)}, 1);",
         "at::cat({first, a.narrow(1, 0, L - 1).flip(1)}, 1);",
         SCAN, "the backward scan decays by a_t instead of a_{t+1}",

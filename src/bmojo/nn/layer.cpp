@@ -7,8 +7,8 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/nn/rows.h"
-#include "bmojo/nn/scan.h"
 #include "bmojo/nn/selection.h"
+#include "bmojo/nn/selective_scan.h"
 
 // Shapes: B rows, L tokens, D width, E inner width, N states, K taps, k predictor taps, H heads,
 // G key/value heads, r = H / G, d head size, P pieces, Q queries a piece, S keys a piece.
@@ -127,23 +127,21 @@ at::Tensor Layer::ssm(const at::Tensor& u, const Layout& layout, const LayerStat
   next.conv_tail = next_tail(source, layout);
 
   const auto dbc = at::linear(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);
-  const auto padding = (~layout.valid).unsqueeze(2);
-  const auto B_t = widen(dbc[1]), C_t = widen(dbc[2]), x_t = widen(x_bar).masked_fill(padding, 0);
-  // Padding has Δ = 0: the state stays as it is.
-  const auto delta =
-      at::softplus(widen(at::linear(dbc[0], dt_)) + widen(dt_bias_)).masked_fill(padding, 0);
-  const auto A = -widen(a_log_).exp();
-
-  // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t B_t x̄_t, [B, L, E, N]
-  auto decay = (delta.unsqueeze(3) * A).exp();
-  if (layout.resets) decay = decay.masked_fill(layout.starts.unsqueeze(2).unsqueeze(3), 0);
-  const auto input = (delta * x_t).unsqueeze(3) * B_t.unsqueeze(2);
-  const auto h = linear_scan(decay, input, state.ssm);
-  next.ssm = h.select(1, layout.length - 1);
-
-  // y_t = W_out ((C_t·h_t + D ⊙ x̄_t) ⊙ silu(z_t))
-  const auto read = at::matmul(h, C_t.unsqueeze(3)).squeeze(3) + widen(d_) * x_t;
-  return at::linear(read.to(u.scalar_type()) * at::silu(z), out_, out_bias_);
+  // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t B_t x̄_t;  y_t = W_out ((C_t·h_t + D ⊙ x̄_t) ⊙ silu(z_t))
+  const auto [read, h] =
+      selective_scan({.x = x_bar,
+                      .dt = at::linear(dbc[0], dt_),
+                      .z = z,
+                      .B = dbc[1],
+                      .C = dbc[2],
+                      .A = -widen(a_log_).exp(),
+                      .D = widen(d_),
+                      .dt_bias = widen(dt_bias_),
+                      .h0 = state.ssm,
+                      .starts = layout.resets ? layout.starts : at::Tensor(),
+                      .lengths = layout.ragged ? layout.lengths : std::vector<int64_t>{}});
+  next.ssm = h;
+  return at::linear(read, out_, out_bias_);
 }
 
 // ŷ_t = Σ_{i=1..k} c_i · y_{t-i}, c_i ∝ γ^(i-1);  ε_t = rms over channels of (y_t - ŷ_t)

@@ -155,7 +155,6 @@ void Builder::tokens() {
     out.num_waves = std::max(out.num_waves, wave);
   }
   out.positions = to_tensor(position, device).reshape({B, L});
-  out.valid = to_mask(valid, {B, L}, device);
   out.starts = to_mask(starts, {B, L}, device);
 }
 
@@ -264,6 +263,7 @@ Layout::Layout(const Config& config, const Rows& rows, const Cursor& cursor, at:
   if (lengths.empty()) lengths.assign(batch, length);
   if (next.position.empty())
     next = {std::vector<int64_t>(batch, 0), std::vector<int64_t>(batch, kUnnamed)};
+  ragged = std::ranges::any_of(lengths, [&](int64_t n) { return n < length; });
   start = next.position;
   Builder builder{config, rows, cursor, device, *this};
   builder.tokens();

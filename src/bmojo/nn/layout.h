@@ -59,13 +59,13 @@ struct Layout {
   int64_t max_queries = 0;     // Q
   Cursor next;                 // the cursor after this call
   bool resets = false;         // a document starts behind tokens of another
+  bool ragged = false;         // a row is shorter than the call
 
   int64_t window_rows_in = 0, window_rows_out = 0;  // of the incoming and the outgoing state
   int64_t fading_rows = 0;                          // of both
   int64_t eidetic_rows = 0;  // what the sets need: the longest document read, at most m_e
 
   at::Tensor positions;          // [B, L] of each token in its document; 0 on padding
-  at::Tensor valid;              // [B, L] false on padding
   at::Tensor starts;             // [B, L] first token of a document
   std::vector<int64_t> lengths;  // [B]
 

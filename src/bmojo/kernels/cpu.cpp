@@ -1,0 +1,60 @@
+#include "bmojo/kernels/cpu.h"
+
+#include <hwy/highway.h>
+#include <hwy/targets.h>
+#include <xmmintrin.h>
+
+#include "bmojo/base/error.h"
+
+namespace bmojo::kernels {
+namespace {
+
+// MXCSR: results (FTZ, bit 15) and operands (DAZ, bit 6) that are denormal count as zero.
+class FlushDenormals {
+ public:
+  FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(before_); }
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+  unsigned before_;
+};
+
+int64_t usable_targets() { return hwy::SupportedTargets() & HWY_TARGETS; }
+
+}  // namespace
+
+void require_simd() {
+  static const bool usable = usable_targets() != 0;
+  require(usable, "kernels: this CPU must have AVX2 and FMA, got neither");
+}
+
+std::vector<std::string> simd_targets() {
+  std::vector<std::string> names;
+  for (const auto target : hwy::SupportedAndGeneratedTargets())
+    names.emplace_back(hwy::TargetName(target));
+  return names;
+}
+
+void use_target(const std::string& name) {
+  hwy::SetSupportedTargetsForTest(0);
+  if (!name.empty()) {
+    int64_t found = 0;
+    for (const auto target : hwy::SupportedAndGeneratedTargets())
+      if (hwy::TargetName(target) == name) found = target;
+    require(found != 0, "use_target: must be an instruction set of this CPU, got {}", name);
+    hwy::SetSupportedTargetsForTest(found);
+  }
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+void run(const ParallelFor& parallel, int64_t n, const Task& task) {
+  require_simd();
+  parallel(n, [&task](int64_t i) {
+    const FlushDenormals guard;
+    task(i);
+  });
+}
+
+}  // namespace bmojo::kernels

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bmojo/kernels/parallel.h"
+
+namespace bmojo::kernels {
+
+// Every product that is added is fused: a CPU without AVX2 and FMA would round otherwise, so it is
+// refused (Error).
+void require_simd();
+
+// The instruction sets that the kernels are built for and this CPU has, best first; use_target
+// makes all kernels of the process take that one (for tests), "" the best again.
+std::vector<std::string> simd_targets();
+void use_target(const std::string& name);
+
+// Runs tasks with denormal numbers flushed to zero in every thread, and restores what was set.
+void run(const ParallelFor& parallel, int64_t n, const Task& task);
+
+}  // namespace bmojo::kernels

@@ -1,0 +1,27 @@
+#include "bmojo/nn/fused.h"
+
+#include <torch/torch.h>
+
+#include <atomic>
+
+namespace bmojo::nn {
+
+void parallel_for(int64_t n, const kernels::Task& task) {
+  const int64_t threads = std::min<int64_t>(n, at::get_num_threads());
+  if (threads <= 1 || at::in_parallel_region()) return kernels::serial_for(n, task);
+  std::atomic<int64_t> next = 0;
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+    for (int64_t i = next++; i < n; i = next++) task(i);
+  });
+}
+
+at::Tensor with_rows(const at::Tensor& x) {
+  const int64_t B = x.size(0), L = x.size(1);
+  const bool dense = x.stride(2) == 1 || x.size(2) == 1;
+  // Row (b, t) must stand at (b L + t) · stride.
+  const bool even = B == 1 || L == 1 || x.stride(0) == L * x.stride(1);
+  const bool apart = (L == 1 ? x.stride(0) : x.stride(1)) >= x.size(2) || B * L == 1;
+  return dense && even && apart ? x : x.contiguous();
+}
+
+}  // namespace bmojo::nn

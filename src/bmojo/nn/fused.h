@@ -1,0 +1,76 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "bmojo/base/error.h"
+#include "bmojo/kernels/parallel.h"
+#include "bmojo/kernels/rows.h"
+
+// What the wrappers over kernels share: when a kernel can run, how its arguments are checked, and
+// how torch's threads and tensors reach it.
+
+namespace bmojo::nn {
+
+// Kernels take fp32 on the CPU; anything else runs the reference.
+inline bool on_cpu_in_float(std::initializer_list<at::Tensor> tensors) {
+  for (const auto& x : tensors)
+    if (x.defined() && (!x.is_cpu() || x.scalar_type() == at::kDouble ||
+                        x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf))
+      return false;
+  return true;
+}
+
+// While one lives, every operation of the process runs its reference: for tests and benchmarks.
+class ReferenceOnly {
+ public:
+  ReferenceOnly() { ++count(); }
+  ~ReferenceOnly() { --count(); }
+  ReferenceOnly(const ReferenceOnly&) = delete;
+  ReferenceOnly& operator=(const ReferenceOnly&) = delete;
+  static bool active() { return count() > 0; }
+
+ private:
+  static int& count() {
+    static int n = 0;
+    return n;
+  }
+};
+
+inline bool use_kernel(std::initializer_list<at::Tensor> tensors) {
+  return !ReferenceOnly::active() && on_cpu_in_float(tensors);
+}
+
+// subject: argument must be [2, 16, 64], got [2, 16, 32]
+inline void check_shape(const char* operation, const char* argument, const at::Tensor& x,
+                        at::IntArrayRef shape) {
+  require(x.defined() && x.sizes() == shape, "{}: {} must be [{}], got {}", operation, argument,
+          fmt::join(shape, ", "),
+          x.defined() ? fmt::format("[{}]", fmt::join(x.sizes(), ", ")) : "none");
+}
+// Type and device of every argument must be those of the first.
+inline void check_like(const char* operation, const char* argument, const at::Tensor& x,
+                       const at::Tensor& first) {
+  require(x.scalar_type() == first.scalar_type(), "{}: {} must be {}, got {}", operation, argument,
+          c10::toString(first.scalar_type()), c10::toString(x.scalar_type()));
+  require(x.device() == first.device(), "{}: {} must be on {}, got {}", operation, argument,
+          first.device().str(), x.device().str());
+}
+
+// torch's threads; a thread takes the next task when it is done with one.
+void parallel_for(int64_t n, const kernels::Task& task);
+
+// x [B, L, n] with dense rows at one stride; copied only where it is not so already.
+at::Tensor with_rows(const at::Tensor& x);
+inline kernels::Rows rows_of(const at::Tensor& x) {
+  return {x.const_data_ptr<float>(), x.size(1) == 1 ? x.stride(0) : x.stride(1)};
+}
+
+inline const float* floats(const at::Tensor& x) {
+  return x.defined() ? x.const_data_ptr<float>() : nullptr;
+}
+
+}  // namespace bmojo::nn
