@@ -25,6 +25,7 @@ struct Case {
   bool timed = false;  // the benchmark runs it; tests leave out what is large
 };
 
+std::vector<Case> memory_attention_cases();
 std::vector<Case> scan_cases();
 
 // Every case of every kernel.

@@ -39,7 +39,7 @@ Candidates candidates_of(const at::Tensor& innovation) {
           .innovation = at::cat({innovation, at::ones({1, 1}, innovation.options())}, 1),
           .position = at::cat({at::arange(L).unsqueeze(0), nowhere}, 1),
           .token = at::zeros({1, L + 1}, at::kLong),
-          .kv = at::zeros({1, L + 1, 2, 1, 1})};
+          .row = at::zeros({1, L + 1}, at::kLong)};
 }
 
 TEST(Selection, StreamingRuleWithTiesAndSpecialValues) {

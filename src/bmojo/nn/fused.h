@@ -44,12 +44,15 @@ inline bool use_kernel(std::initializer_list<at::Tensor> tensors) {
   return !ReferenceOnly::active() && on_cpu_in_float(tensors);
 }
 
+inline std::string describe(const at::Tensor& x) {
+  return x.defined() ? fmt::format("[{}]", fmt::join(x.sizes(), ", ")) : "none";
+}
+
 // subject: argument must be [2, 16, 64], got [2, 16, 32]
 inline void check_shape(const char* operation, const char* argument, const at::Tensor& x,
                         at::IntArrayRef shape) {
   require(x.defined() && x.sizes() == shape, "{}: {} must be [{}], got {}", operation, argument,
-          fmt::join(shape, ", "),
-          x.defined() ? fmt::format("[{}]", fmt::join(x.sizes(), ", ")) : "none");
+          fmt::join(shape, ", "), describe(x));
 }
 // Type and device of every argument must be those of the first.
 inline void check_like(const char* operation, const char* argument, const at::Tensor& x,

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "bmojo/base/error.h"
+#include "bmojo/nn/memory_attention.h"
 #include "bmojo/nn/rows.h"
-#include "bmojo/nn/selection.h"
 #include "bmojo/nn/selective_scan.h"
 
 // Shapes: B rows, L tokens, D width, E inner width, N states, K taps, k predictor taps, H heads,
@@ -43,14 +43,14 @@ at::Tensor safe_sqrt(const at::Tensor& x) {
   return x.masked_fill(zero, 1).sqrt().masked_fill(zero, 0);
 }
 
-// Rows of pools that may stand one behind the other, closed by a row of zeros.
-at::Tensor make_pool(std::vector<at::Tensor> parts) {
-  parts.push_back(at::zeros_like(parts.back().narrow(0, 0, 1)));
-  return at::cat(parts);
+// Rows of `pool` by index [groups, n] -> [groups, n, …].
+at::Tensor rows_at(const at::Tensor& pool, const at::Tensor& index) {
+  return take_rows(pool, index.flatten()).unflatten(0, index.sizes());
 }
 
-at::Tensor take(const at::Tensor& pool, const at::Tensor& index, int64_t groups) {
-  return take_rows(pool, index).unflatten(0, {groups, index.size(0) / groups});
+// Indices that count from a part's own first row, with -1 for nothing, as rows of the pool.
+at::Tensor from_row(const at::Tensor& index, int64_t first) {
+  return (index + first).masked_fill(index < 0, 0);
 }
 
 }  // namespace
@@ -171,110 +171,108 @@ at::Tensor Layer::key_value(const at::Tensor& x, const at::Tensor& w_k, const at
       {config_.rope_theta > 0 ? rotate(k, position, config_.rope_theta) : k, heads(w_v)}, -3);
 }
 
-// One softmax over [eidetic | fading | window], a piece of one chunk at a time.
+void Layer::Keys::add(const KeyList& more) {
+  index.push_back(more.index);
+  from.push_back(more.from);
+  until.push_back(more.until);
+}
+
+KeyList Layer::Keys::list() const {
+  return {at::cat(index, 1), at::cat(from, 1), at::cat(until, 1)};
+}
+
+// One softmax over [eidetic | fading | window], a piece of one chunk at a time. The keys and values
+// of all memories are rows of one pool: [nothing | window of the state | tokens | fading |
+// eidetic].
 at::Tensor Layer::attend(const at::Tensor& u, const at::Tensor& y, const Layout& layout,
                          const LayerState& state, const at::Tensor& tokens,
                          const at::Tensor& selection, LayerOutput& out) const {
-  require(state.window.size(1) == layout.window_rows_in,
-          "forward: state must hold {} window rows, got {}; keep the window it was made with",
-          layout.window_rows_in, state.window.size(1));
+  const int64_t B = layout.batch, W = layout.window_rows_in;
+  require(state.window.size(1) == W,
+          "forward: state must hold {} window rows, got {}; keep the window it was made with", W,
+          state.window.size(1));
   auto q = at::linear(u, q_).unflatten(-1, {config_.num_heads, config_.head_size});
   if (config_.rope_theta > 0) q = rotate(q, layout.positions, config_.rope_theta);
   const auto kv = key_value(u, k_, v_, layout.positions);
+  std::vector<at::Tensor> parts = {at::zeros_like(kv[0].narrow(0, 0, 1)),
+                                   state.window.flatten(0, 1), kv.flatten(0, 1)};
+  PoolRows first{.window = 1, .tokens = 1 + B * W, .eidetic = 0};
+  const int64_t fading = first.tokens + B * layout.length;
+  if (fades()) {
+    parts.push_back(state.fading.flatten(0, 1));
+    parts.push_back(fading_rows(y, layout, state));
+  }
+  first.eidetic = fading + (fades() ? parts[3].size(0) + parts[4].size(0) : 0);
+  if (remembers()) parts.push_back(state.eidetic.flatten(0, 1));
+  const auto pool = at::cat(parts);
+
   Keys keys;
-  if (remembers()) add_eidetic(keys, y, kv, layout, state, tokens, selection, out);
-  if (fades()) add_fading(keys, y, kv, layout, state, out.state);
-  add_window(keys, kv, layout, state, out.state);
-  return at::linear(mix(q, keys, layout), o_);
+  if (remembers()) add_eidetic(keys, y, pool, first, layout, state, tokens, selection, out);
+  if (fades()) {
+    keys.add({from_row(layout.fading.index, fading), layout.fading.from, layout.fading.until});
+    out.state.fading = rows_at(pool, from_row(layout.next_fading, fading).view({B, -1}));
+  }
+  keys.add({from_row(layout.window.index, first.window), layout.window.from, layout.window.until});
+  out.state.window =
+      rows_at(pool, from_row(layout.next_window, first.window).view({B, layout.window_rows_out}));
+  const auto mixed = memory_attention({.q = q.flatten(0, 1),
+                                       .pool = pool,
+                                       .bias = keys.bias,
+                                       .runs = layout.queries,
+                                       .keys = keys.list()});
+  return at::linear(mixed.view({B, layout.length, -1}), o_);
 }
 
-void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& kv, const Layout& layout,
-                        const LayerState& state, const at::Tensor& tokens,
-                        const at::Tensor& selection, LayerOutput& out) const {
+void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
+                        const PoolRows& first, const Layout& layout, const LayerState& state,
+                        const at::Tensor& tokens, const at::Tensor& selection,
+                        LayerOutput& out) const {
   const int64_t B = layout.batch, w = config_.window, held = state.frozen.position.size(1);
   require(held <= config_.eidetic_tokens,
           "forward: state must hold at most {} eidetic tokens, got {}; start a new one",
           config_.eidetic_tokens, held);
   out.innovation = innovation(y, layout, state, out.state);
   const auto ids = tokens.defined() ? tokens : at::full_like(layout.positions, -1);
-  const auto all = gather_candidates(state, layout, out.innovation, kv, ids);
+  const auto all = gather_candidates(state, layout, out.innovation, ids, first);
   const auto chosen = select(all, layout, w, std::max(layout.eidetic_rows, held), selection);
   out.selection = chosen.kept;
 
-  std::vector<int64_t> piece_row;
-  for (const auto& piece : layout.pieces) piece_row.push_back(piece.row);
-  const auto of_piece = torch::tensor(piece_row, torch::kLong).to(y.device());
   const auto of_row = at::arange(B, layout.positions.options());
   const auto pick = [&](const at::Tensor& x, const at::Tensor& which, const at::Tensor& source) {
-    return take(x.flatten(0, 1), all.flat(which, source), which.size(0));
+    return rows_at(x.flatten(), all.flat(which, source));
   };
-  keys.rows.push_back(pick(all.kv, of_piece, chosen.visible));
-  // Members that are still in the query's window are not seen twice.
-  const auto position = pick(all.position, of_piece, chosen.visible).unsqueeze(1);
-  keys.masks.push_back(position <= layout.query_positions.unsqueeze(2) - w);
+  // Members that are still in the query's window are not seen twice: from p + w on.
+  const auto position = pick(all.position, layout.piece_row, chosen.visible);
+  const auto nothing = position == kNowhere;
+  const auto begin = layout.query_positions.unsqueeze(1);
+  const auto last = at::full_like(position, layout.queries.max_queries);
+  keys.add({pick(all.row, layout.piece_row, chosen.visible),
+            (position.masked_fill(nothing, 0) + w - begin).clamp_min(0),
+            last.masked_fill(nothing, 0)});
   // Attention weight ∝ ε^β · exp(q·k/√d); here the gradient passes through ε.
   if (beta_.defined())
-    keys.bias = widen(beta_) * (pick(all.innovation, of_piece, chosen.visible) + 1e-6).log();
+    keys.bias =
+        widen(beta_) * (pick(all.innovation, layout.piece_row, chosen.visible) + 1e-6).log();
 
   const auto set = [&](const at::Tensor& source) -> EideticSet {
     return {pick(all.innovation, of_row, source), pick(all.position, of_row, source),
             pick(all.token, of_row, source)};
   };
-  out.state.eidetic = pick(all.kv, of_row, chosen.frozen);
+  out.state.eidetic = rows_at(pool, pick(all.row, of_row, chosen.frozen));
   out.state.frozen = set(chosen.frozen);
   out.state.running = set(chosen.running);
 }
 
 // k_f, v_f = W_k n(y), W_v n(y), only where a chunk or a window will read them.
-void Layer::add_fading(Keys& keys, const at::Tensor& y, const at::Tensor& kv, const Layout& layout,
-                       const LayerState& state, LayerState& next) const {
-  const int64_t B = layout.batch, P = std::ssize(layout.pieces);
+at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
+                              const LayerState& state) const {
   require(state.fading.size(1) == layout.fading_rows,
           "forward: state must hold {} fading rows, got {}; keep the window and fading_tokens",
           layout.fading_rows, state.fading.size(1));
   const auto y_f =
       rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), fading_norm_, config_.norm_eps);
   const auto position = take_rows(layout.positions.flatten(), layout.fading_token);
-  const auto zero = at::zeros_like(kv.flatten(0, 1).narrow(0, 0, 1));
-  const auto pool =
-      at::cat({state.fading.flatten(0, 1), key_value(y_f, fading_k_, fading_v_, position), zero});
-  keys.rows.push_back(take(pool, layout.fading.index, P));
-  keys.masks.push_back(layout.fading.mask.expand({P, layout.max_queries, -1}));
-  next.fading = take(pool, layout.next_fading, B);
-}
-
-void Layer::add_window(Keys& keys, const at::Tensor& kv, const Layout& layout,
-                       const LayerState& state, LayerState& next) const {
-  const auto pool = make_pool({state.window.flatten(0, 1), kv.flatten(0, 1)});
-  keys.rows.push_back(take(pool, layout.window.index, std::ssize(layout.pieces)));
-  keys.masks.push_back(layout.window.mask);
-  next.window = take(pool, layout.next_window, layout.batch);
-}
-
-// softmax(q·k/√d + bias) v over the visible keys; query head h reads key/value head floor(h G / H).
-at::Tensor Layer::mix(const at::Tensor& q, const Keys& keys, const Layout& layout) const {
-  const int64_t H = config_.num_heads, G = config_.num_kv_heads, d = config_.head_size,
-                P = std::ssize(layout.pieces), Q = layout.max_queries;
-  const auto rows = at::cat(keys.rows, 1);
-  const auto k = rows.select(2, 0).permute({0, 2, 3, 1});  // [P, G, d, S]
-  const auto v = rows.select(2, 1).permute({0, 2, 1, 3});  // [P, G, S, d]
-  const auto queries = take(make_pool({q.flatten(0, 1)}), layout.query_index, P)
-                           .unflatten(2, {G, H / G})
-                           .permute({0, 2, 3, 1, 4})
-                           .flatten(2, 3);  // [P, G, r Q, d]
-  auto scores = widen(at::matmul(queries, k)) / std::sqrt(static_cast<double>(d));
-  if (keys.bias.defined()) {
-    const auto bias = at::constant_pad_nd(keys.bias, {0, rows.size(1) - keys.bias.size(1)});
-    scores = scores + bias.unsqueeze(1).unsqueeze(1);
-  }
-  // A place without a query sees everything, so that its softmax stays finite; nothing reads it.
-  const auto unused = (layout.query_index == layout.batch * layout.length).view({P, Q, 1});
-  const auto visible = (at::cat(keys.masks, 2) | unused).repeat({1, H / G, 1}).unsqueeze(1);
-  scores = scores.masked_fill(~visible, -std::numeric_limits<double>::infinity());
-  const auto mixed = at::matmul(at::softmax(scores, -1).to(q.scalar_type()), v);
-  const auto by_token =
-      mixed.unflatten(2, {H / G, Q}).permute({0, 3, 1, 2, 4}).reshape({P * Q, H * d});
-  return take(make_pool({by_token}), layout.output_index, layout.batch);
+  return key_value(y_f, fading_k_, fading_v_, position);
 }
 
 // SwiGLU

@@ -8,6 +8,7 @@
 
 #include "bmojo/model/config.h"
 #include "bmojo/nn/layout.h"
+#include "bmojo/nn/selection.h"
 #include "bmojo/nn/state.h"
 
 namespace bmojo::nn {
@@ -50,19 +51,18 @@ class Layer {
   at::Tensor attend(const at::Tensor& u, const at::Tensor& y, const Layout& layout,
                     const LayerState& state, const at::Tensor& tokens, const at::Tensor& selection,
                     LayerOutput& out) const;
-  // What the queries of each piece may attend to, memory by memory.
+  // What the queries of each piece may attend to, memory after memory.
   struct Keys {
-    std::vector<at::Tensor> rows, masks;  // [P, S, 2, G, d] and [P, Q, S] each
-    at::Tensor bias;                      // [P, S] of the first memory; undefined: none
+    std::vector<at::Tensor> index, from, until;  // [P, S] each
+    at::Tensor bias;                             // [P, S] of the first memory; undefined: none
+
+    void add(const KeyList& more);
+    KeyList list() const;
   };
-  void add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& kv, const Layout& layout,
-                   const LayerState& state, const at::Tensor& tokens, const at::Tensor& selection,
-                   LayerOutput& out) const;
-  void add_fading(Keys& keys, const at::Tensor& y, const at::Tensor& kv, const Layout& layout,
-                  const LayerState& state, LayerState& next) const;
-  void add_window(Keys& keys, const at::Tensor& kv, const Layout& layout, const LayerState& state,
-                  LayerState& next) const;
-  at::Tensor mix(const at::Tensor& q, const Keys& keys, const Layout& layout) const;
+  void add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool, const PoolRows& first,
+                   const Layout& layout, const LayerState& state, const at::Tensor& tokens,
+                   const at::Tensor& selection, LayerOutput& out) const;
+  at::Tensor fading_rows(const at::Tensor& y, const Layout& layout, const LayerState& state) const;
   at::Tensor mlp(const at::Tensor& x) const;
   at::Tensor key_value(const at::Tensor& x, const at::Tensor& w_k, const at::Tensor& w_v,
                        const at::Tensor& position) const;

@@ -90,25 +90,30 @@ struct FadingRows {
   }
 };
 
-// Fills the index and the mask of one gather: piece by piece, key by key. `row(piece, p)` is the
-// pool row of position p, `visible(t, p)` whether a query at t sees it; keys run to last(piece).
-template <typename Last, typename Row, typename Visible>
-Gather gather(const std::vector<Piece>& pieces, int64_t num_queries, int64_t num_keys,
-              int64_t zero_row, at::Device device, Last last, Row row, Visible visible) {
+// Fills the keys of every piece: num_keys positions up to last(piece). `row(piece, p)` is the row
+// of position p or -1, and [first(p), first(p) + seen) are the query positions that see it.
+template <typename Last, typename Row, typename First>
+KeyList list_keys(const std::vector<Piece>& pieces, int64_t num_keys, at::Device device, Last last,
+                  Row row, First first, int64_t seen) {
   const int64_t P = std::ssize(pieces);
-  std::vector<int64_t> index(P * num_keys, zero_row);
-  std::vector<uint8_t> mask(P * num_queries * num_keys, 0);
+  std::vector<int64_t> index(P * num_keys, -1), from(P * num_keys, 0), until(P * num_keys, 0);
   for (int64_t i = 0; i < P; ++i) {
-    const int64_t first = last(pieces[i]) - num_keys + 1;
-    for (int64_t j = std::max<int64_t>(0, -first); j < num_keys; ++j) {
-      const int64_t found = row(pieces[i], first + j);
+    const auto& piece = pieces[i];
+    const int64_t oldest = last(piece) - num_keys + 1;
+    for (int64_t j = std::max<int64_t>(0, -oldest); j < num_keys; ++j) {
+      const int64_t p = oldest + j, found = row(piece, p);
       if (found < 0) continue;
-      index[i * num_keys + j] = found;
-      for (int64_t q = 0; q < std::min(num_queries, pieces[i].count); ++q)
-        mask[(i * num_queries + q) * num_keys + j] = visible(pieces[i].position + q, first + j);
+      const int64_t begin = first(piece, p) - piece.position, at = i * num_keys + j;
+      index[at] = found;
+      from[at] = std::max<int64_t>(0, begin);
+      // Written so that an unlimited window does not overflow.
+      until[at] = seen < piece.count - begin ? begin + seen : piece.count;
     }
   }
-  return {to_tensor(index, device), to_mask(mask, {P, num_queries, num_keys}, device)};
+  const auto tensor = [&](const std::vector<int64_t>& values) {
+    return to_tensor(values, device).reshape({P, num_keys});
+  };
+  return {tensor(index), tensor(from), tensor(until)};
 }
 
 // Builds the parts of a Layout one after the other, over what they share.
@@ -164,24 +169,21 @@ void Builder::cut(int64_t row, const Document& document, int64_t& wave) {
     const int64_t p = position[row * L + i];
     const int64_t count = std::min(document.end - i, w - p % w);
     out.pieces.push_back({row, i, count, p, document.column, document.position, wave++});
-    out.max_queries = std::max(out.max_queries, count);
     i += count;
   }
 }
 
 void Builder::queries() {
-  const int64_t P = std::ssize(out.pieces), Q = out.max_queries;
-  std::vector<int64_t> from(P * Q, B * L), to(B * L, P * Q), query_position(P * Q, 0);
-  for (int64_t i = 0; i < P; ++i)
-    for (int64_t q = 0; q < out.pieces[i].count; ++q) {
-      const int64_t token = out.pieces[i].row * L + out.pieces[i].column + q;
-      from[i * Q + q] = token;
-      to[token] = i * Q + q;
-      query_position[i * Q + q] = out.pieces[i].position + q;
-    }
-  out.query_index = to_tensor(from, device);
-  out.output_index = to_tensor(to, device);
-  out.query_positions = to_tensor(query_position, device).reshape({P, Q});
+  std::vector<QueryRuns::Run> runs;
+  std::vector<int64_t> positions, row;
+  for (const auto& piece : out.pieces) {
+    runs.push_back({piece.row * L + piece.column, piece.count});
+    positions.push_back(piece.position);
+    row.push_back(piece.row);
+  }
+  out.queries = QueryRuns(std::move(runs), B * L, device);
+  out.query_positions = to_tensor(positions, device);
+  out.piece_row = to_tensor(row, device);
 }
 
 // The last w tokens, or all of them.
@@ -189,7 +191,6 @@ void Builder::window() {
   out.window_rows_in = std::min(w, longest(t0));
   out.window_rows_out = std::min(w, longest(out.next.position));
   const int64_t rows_in = out.window_rows_in, rows_out = out.window_rows_out;
-  const int64_t zero = B * (rows_in + L);
   const auto row_of = [&](int64_t b, int64_t column, int64_t start, int64_t p) -> int64_t {
     if (p >= start) return B * rows_in + b * L + column + p - start;
     const int64_t row = p - (t0[b] - rows_in);
@@ -198,14 +199,14 @@ void Builder::window() {
   int64_t num_keys = 0;
   for (const auto& piece : out.pieces)
     num_keys = std::max(num_keys, std::min(w - 1, piece.position) + piece.count);
-  out.window = gather(
-      out.pieces, out.max_queries, num_keys, zero, device,
+  out.window = list_keys(
+      out.pieces, num_keys, device,
       [](const Piece& piece) { return piece.position + piece.count - 1; },
       [&](const Piece& piece, int64_t p) {
         return row_of(piece.row, piece.document_column, piece.document_position, p);
       },
-      [&](int64_t t, int64_t p) { return p <= t && t - p < w; });
-  std::vector<int64_t> keep(B * rows_out, zero);
+      [](const Piece&, int64_t p) { return p; }, w);
+  std::vector<int64_t> keep(B * rows_out, -1);
   for (int64_t b = 0; b < B; ++b)
     for (int64_t j = 0; j < rows_out; ++j) {
       const auto& document = last_document[b];
@@ -218,7 +219,7 @@ void Builder::window() {
 
 // Outputs of the SSM: the m_f before the chunk, or before the window.
 void Builder::fading() {
-  const int64_t m_f = config.fading_tokens, Q = out.max_queries;
+  const int64_t m_f = config.fading_tokens, Q = out.queries.max_queries;
   const FadingRows kept{w, m_f, config.fading_sliding()};
   out.fading_rows = kept.count();
   std::vector<int64_t> projected, pool_row(B * L, -1);
@@ -228,24 +229,23 @@ void Builder::fading() {
       projected.push_back(i);
     }
   out.fading_token = to_tensor(projected, device);
-  const int64_t zero = B * kept.count() + std::ssize(projected);
   const auto row_of = [&](int64_t b, int64_t column, int64_t start, int64_t p) {
     return p >= start ? pool_row[b * L + column + p - start]
                       : b * kept.count() + kept.row_of(p, t0[b]);
   };
-  const int64_t reach =
-      kept.sliding ? w : 0;  // the last query's newest fading key lies this far back
-  out.fading = gather(
-      out.pieces, kept.sliding ? Q : 1, kept.sliding ? m_f + Q - 1 : m_f, zero, device,
+  // `chunk` keys are seen by the whole chunk; a `sliding` key by the m_f queries from p + w on.
+  out.fading = list_keys(
+      out.pieces, kept.sliding ? m_f + Q - 1 : m_f, device,
       [&](const Piece& piece) {
         return kept.sliding ? piece.position + Q - 1 - w : piece.position / w * w - 1;
       },
       [&](const Piece& piece, int64_t p) -> int64_t {
-        if (p > piece.position + piece.count - 1 - reach) return -1;
+        if (kept.sliding && p > piece.position + piece.count - 1 - w) return -1;
         return row_of(piece.row, piece.document_column, piece.document_position, p);
       },
-      [&](int64_t t, int64_t p) { return !kept.sliding || (p > t - w - m_f && p <= t - w); });
-  std::vector<int64_t> keep(B * kept.count(), zero);
+      [&](const Piece& piece, int64_t p) { return kept.sliding ? p + w : piece.position; },
+      kept.sliding ? m_f : w);
+  std::vector<int64_t> keep(B * kept.count(), -1);
   for (int64_t b = 0; b < B; ++b)
     for (int64_t j = 0; j < kept.count(); ++j) {
       const auto& document = last_document[b];

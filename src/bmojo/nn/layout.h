@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "bmojo/model/config.h"
+#include "bmojo/nn/memory_attention.h"
 
-// Shapes: B rows, L tokens a row, P pieces, Q queries a piece (the longest), S keys.
+// Shapes: B rows, L tokens a row, P pieces, Q queries a piece (the longest), S keys. Where an index
+// into rows may point to nothing it is -1.
 
 namespace bmojo::nn {
 
@@ -39,12 +41,6 @@ struct Piece {
   int64_t wave;                // this is the row's wave-th piece
 };
 
-// Rows that attention gathers from a pool: `index` [P * S] into the pool's rows (the pool ends with
-// a zero row, for places that hold nothing), `mask` [P, Q or 1, S] what each query sees of it.
-struct Gather {
-  at::Tensor index, mask;
-};
-
 // Where every token of a call stands and which rows each memory is read from. Integers alone,
 // computed once a call on the host and shared by all layers: the tensors' values are never needed,
 // so the layer runs on any device. Every index counts from the document's start (docs/model.md,
@@ -56,7 +52,6 @@ struct Layout {
   std::vector<Piece> pieces;   // by row, then time
   std::vector<int64_t> start;  // [B] the position of each row's next token before this call
   int64_t num_waves = 0;       // the most pieces of a row
-  int64_t max_queries = 0;     // Q
   Cursor next;                 // the cursor after this call
   bool resets = false;         // a document starts behind tokens of another
   bool ragged = false;         // a row is shorter than the call
@@ -69,14 +64,14 @@ struct Layout {
   at::Tensor starts;             // [B, L] first token of a document
   std::vector<int64_t> lengths;  // [B]
 
-  at::Tensor query_index;      // [P * Q] into the tokens [B * L] and a zero row
-  at::Tensor query_positions;  // [P, Q]
-  at::Tensor output_index;     // [B * L] into the queries [P * Q] and a zero row
+  QueryRuns queries;           // the pieces, over the tokens [B * L]
+  at::Tensor query_positions;  // [P] of each piece's first query
+  at::Tensor piece_row;        // [P]
 
-  Gather window;            // pool: state [B * window_rows_in], tokens [B * L], zero
-  at::Tensor next_window;   // [B * window_rows_out] into the same pool
-  Gather fading;            // pool: state [B * fading_rows], projected tokens, zero
-  at::Tensor next_fading;   // [B * fading_rows] into the same pool
+  KeyList window;           // into state [B * window_rows_in], then tokens [B * L]
+  at::Tensor next_window;   // [B * window_rows_out] into the same
+  KeyList fading;           // into state [B * fading_rows], then projected tokens
+  at::Tensor next_fading;   // [B * fading_rows] into the same
   at::Tensor fading_token;  // tokens to project, into [B * L]
 
   // The last `count` rows of [tail | tokens] of each row, as indices into [B * (count + L)].

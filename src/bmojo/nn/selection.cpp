@@ -16,22 +16,20 @@ at::Tensor host_tensor(const std::vector<int64_t>& values, at::IntArrayRef shape
   return torch::from_blob(data, shape, torch::kLong).clone().to(device);
 }
 
-// The kv rows of the running set, [B, m, 2, G, d].
-at::Tensor running_rows(const LayerState& state, const Layout& layout) {
+// The pool rows of the running set, [B, m].
+at::Tensor running_rows(const LayerState& state, const Layout& layout, const at::Tensor& frozen,
+                        const PoolRows& pool) {
   const auto& held = state.frozen.position;
   const int64_t B = held.size(0), m = held.size(1), W = state.window.size(1);
-  if (m == 0) return state.eidetic;
+  if (m == 0) return frozen;
   const auto start = host_tensor(layout.start, {B, 1}, held.device());
   const auto nothing = state.running.position == kNowhere;
   const auto position = state.running.position.masked_fill(nothing, 0);
   const auto slot = find_in_sorted(held, position).clamp_max(m - 1);
-  const auto in_window = m + position - (start - W);
-  const auto row =
-      choose(held.gather(1, slot) == position, slot, in_window).masked_fill(nothing, m + W);
-  const auto zero = at::zeros_like(state.window.narrow(1, 0, 1));
-  const auto pool = at::cat({state.eidetic, state.window, zero}, 1);
-  const auto base = at::arange(B, held.options()).unsqueeze(1) * pool.size(1);
-  return take_rows(pool.flatten(0, 1), (base + row).flatten()).unflatten(0, {B, m});
+  const auto row = at::arange(B, held.options()).unsqueeze(1);
+  const auto in_window = pool.window + row * W + position - (start - W);
+  return choose(held.gather(1, slot) == position, frozen.gather(1, slot), in_window)
+      .masked_fill(nothing, 0);
 }
 
 // The m candidates with the largest (rank, -position), by time. `candidates` [B, n] are sources by
@@ -67,7 +65,7 @@ struct Waves {
 
 Waves make_waves(const Layout& layout, int64_t window, int64_t first_token, int64_t nothing,
                  at::Device device) {
-  const int64_t n = layout.num_waves, B = layout.batch, Q = layout.max_queries;
+  const int64_t n = layout.num_waves, B = layout.batch, Q = layout.queries.max_queries;
   std::vector<int64_t> tokens(n * B * Q, nothing), fresh(n * B, 0), inside(n * B, 0),
       active(n * B, 0), slot;
   for (const auto& piece : layout.pieces) {
@@ -88,29 +86,33 @@ Waves make_waves(const Layout& layout, int64_t window, int64_t first_token, int6
 }  // namespace
 
 at::Tensor Candidates::flat(const at::Tensor& rows, const at::Tensor& source) const {
-  return (rows.unsqueeze(1) * position.size(1) + source).flatten();
+  return rows.unsqueeze(1) * position.size(1) + source;
 }
 
 Candidates gather_candidates(const LayerState& state, const Layout& layout,
-                             const at::Tensor& innovation_BL, const at::Tensor& kv,
-                             const at::Tensor& token_BL) {
-  const int64_t B = layout.batch;
+                             const at::Tensor& innovation_BL, const at::Tensor& token_BL,
+                             const PoolRows& pool) {
+  const int64_t B = layout.batch, L = layout.length, m = state.frozen.position.size(1);
   const auto whole = layout.positions.options();
   const auto nothing = [&](double value, const at::TensorOptions& options) {
     return at::full({B, 1}, value, options);
   };
+  const auto rows = [&](int64_t first, int64_t count) {
+    return at::arange(first, first + B * count, whole).view({B, count});
+  };
+  const auto frozen_rows = rows(pool.eidetic, m);
   const auto& [frozen, running] = std::tie(state.frozen, state.running);
-  return {
-      .num_held = frozen.position.size(1),
-      .innovation = at::cat({frozen.innovation, running.innovation, innovation_BL,
-                             nothing(1, innovation_BL.options())},
-                            1),
-      .position = at::cat(
-          {frozen.position, running.position, layout.positions, at::full({B, 1}, kNowhere, whole)},
-          1),
-      .token = at::cat({frozen.token, running.token, token_BL, nothing(-1, whole)}, 1),
-      .kv = at::cat(
-          {state.eidetic, running_rows(state, layout), kv, at::zeros_like(kv.narrow(1, 0, 1))}, 1)};
+  return {.num_held = frozen.position.size(1),
+          .innovation = at::cat({frozen.innovation, running.innovation, innovation_BL,
+                                 nothing(1, innovation_BL.options())},
+                                1),
+          .position = at::cat({frozen.position, running.position, layout.positions,
+                               at::full({B, 1}, kNowhere, whole)},
+                              1),
+          .token = at::cat({frozen.token, running.token, token_BL, nothing(-1, whole)}, 1),
+          .row = at::cat({frozen_rows, running_rows(state, layout, frozen_rows, pool),
+                          rows(pool.tokens, L), nothing(0, whole)},
+                         1)};
 }
 
 Selection select(const Candidates& c, const Layout& layout, int64_t window, int64_t m,

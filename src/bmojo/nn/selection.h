@@ -14,17 +14,22 @@ struct Candidates {
   at::Tensor innovation;  // [B, C], with gradient
   at::Tensor position;    // [B, C]; kNowhere where there is nothing
   at::Tensor token;       // [B, C]
-  at::Tensor kv;          // [B, C, 2, G, d], with gradient
+  at::Tensor row;         // [B, C] the key and value, a row of the pool; 0: none
 
   // [rows of sources, m] of row `rows[i]` each, as one pool index.
   at::Tensor flat(const at::Tensor& rows, const at::Tensor& source) const;
 };
 
+// Where the pool of keys and values has its parts: the first row of each.
+struct PoolRows {
+  int64_t window, tokens, eidetic;  // [B * W], [B * L], [B * m_in]
+};
+
 // [frozen | running | tokens | nothing]: running members come from the frozen set or, when they
 // entered since the chunk began, from the window.
 Candidates gather_candidates(const LayerState& state, const Layout& layout,
-                             const at::Tensor& innovation_BL, const at::Tensor& kv,
-                             const at::Tensor& token_BL);
+                             const at::Tensor& innovation_BL, const at::Tensor& token_BL,
+                             const PoolRows& pool);
 
 // What Innovation Selection kept; m members each, in time order.
 struct Selection {

@@ -1,0 +1,484 @@
+#include "bmojo/kernels/memory_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "bmojo/kernels/cpu.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "bmojo/kernels/memory_attention.cpp"
+#include <hwy/aligned_allocator.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "bmojo/kernels/simd-inl.h"
+
+// Vectors run over query rows (a query of one head), so that a softmax is a loop over keys without
+// any sum across lanes, and keys and values are read where they lie. A tile is kTile query rows of
+// one piece and one key/value head, with all the keys that any of them sees; its scores are
+// [keys, kTile]. Sums run over keys and over the head size in order: they do not depend on the
+// tile, so whole, segments and steps agree in every bit.
+
+HWY_BEFORE_NAMESPACE();
+namespace bmojo::kernels::HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kTile = 32;           // query rows
+constexpr int64_t kPanel = 2 * kLanes;  // of them at a time in registers
+constexpr int kRowsAtOnce = 6;          // times kPanel: the accumulators
+
+using Buffer = hwy::AlignedFreeUniquePtr<float[]>;
+Buffer buffer(int64_t count) { return hwy::AllocateAligned<float>(static_cast<size_t>(count)); }
+
+// out[m] = Σ_i rows[m][i] · columns[i], columns [count, kTile] and out [M, kTile] a panel at a
+// time.
+template <int M>
+HWY_INLINE void row_products(const float* const* rows, const float* HWY_RESTRICT columns,
+                             int64_t count, float* HWY_RESTRICT out) {
+  const Floats d;
+  V a[M], b[M];
+  for (int m = 0; m < M; ++m) a[m] = b[m] = zero();
+  for (int64_t i = 0; i < count; ++i) {
+    const V left = hn::Load(d, columns + i * kTile),
+            right = hn::Load(d, columns + i * kTile + kLanes);
+    for (int m = 0; m < M; ++m) {
+      const V x = all(rows[m][i]);
+      a[m] = hn::MulAdd(x, left, a[m]);
+      b[m] = hn::MulAdd(x, right, b[m]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    hn::Store(a[m], d, out + m * kTile);
+    hn::Store(b[m], d, out + m * kTile + kLanes);
+  }
+}
+
+// out[m] = Σ_j rows[j][m] · weights[j], weights [count, kTile] and out [M, kTile].
+template <int M>
+HWY_INLINE void column_products(const float* const* rows, int64_t offset,
+                                const float* HWY_RESTRICT weights, int64_t count,
+                                float* HWY_RESTRICT out) {
+  const Floats d;
+  V a[M], b[M];
+  for (int m = 0; m < M; ++m) a[m] = b[m] = zero();
+  for (int64_t j = 0; j < count; ++j) {
+    const V left = hn::Load(d, weights + j * kTile),
+            right = hn::Load(d, weights + j * kTile + kLanes);
+    const float* HWY_RESTRICT row = rows[j] + offset;
+    for (int m = 0; m < M; ++m) {
+      const V x = all(row[m]);
+      a[m] = hn::MulAdd(x, left, a[m]);
+      b[m] = hn::MulAdd(x, right, b[m]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    hn::Store(a[m], d, out + m * kTile);
+    hn::Store(b[m], d, out + m * kTile + kLanes);
+  }
+}
+
+// to[m] += Σ_n weights[m, n] · x[n], weights [M, kTile] and x [kTile, width] a panel at a time.
+template <int M>
+HWY_INLINE void add_outer(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT x,
+                          int64_t width, int64_t count, float* const* to, int64_t offset) {
+  const Floats d;
+  V a[M], b[M];
+  for (int m = 0; m < M; ++m) {
+    a[m] = hn::Load(d, to[m] + offset);
+    b[m] = hn::Load(d, to[m] + offset + kLanes);
+  }
+  for (int64_t n = 0; n < count; ++n) {
+    const V left = hn::Load(d, x + n * width + offset),
+            right = hn::Load(d, x + n * width + offset + kLanes);
+    for (int m = 0; m < M; ++m) {
+      const V w = all(weights[m * kTile + n]);
+      a[m] = hn::MulAdd(w, left, a[m]);
+      b[m] = hn::MulAdd(w, right, b[m]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    hn::Store(a[m], d, to[m] + offset);
+    hn::Store(b[m], d, to[m] + offset + kLanes);
+  }
+}
+
+// Calls work(integral constant M, first) over [0, count), kRowsAtOnce at a time and then the rest.
+template <typename Work>
+HWY_INLINE void in_steps(int64_t count, const Work& work) {
+  int64_t i = 0;
+  for (; i + kRowsAtOnce <= count; i += kRowsAtOnce)
+    work(std::integral_constant<int, kRowsAtOnce>(), i);
+  switch (count - i) {
+    case 5:
+      return work(std::integral_constant<int, 5>(), i);
+    case 4:
+      return work(std::integral_constant<int, 4>(), i);
+    case 3:
+      return work(std::integral_constant<int, 3>(), i);
+    case 2:
+      return work(std::integral_constant<int, 2>(), i);
+    case 1:
+      return work(std::integral_constant<int, 1>(), i);
+    default:
+      return;
+  }
+}
+
+// Row n of a piece is query n / r, head g r + n % r.
+struct Tile {
+  const MemoryAttention& m;
+  int64_t piece, group, first, count;  // rows [first, first + count)
+
+  int64_t ratio() const { return m.num_heads / m.num_kv_heads; }
+  int64_t query(int64_t n) const { return (first + n) / ratio(); }
+  int64_t head(int64_t n) const { return group * ratio() + (first + n) % ratio(); }
+  int64_t token(int64_t n) const { return m.pieces[piece].first + query(n); }
+  // Of [T, H, d] and of [T, H].
+  int64_t offset(int64_t n) const { return (token(n) * m.num_heads + head(n)) * m.head; }
+  int64_t scalar(int64_t n) const { return token(n) * m.num_heads + head(n); }
+  const float* q(int64_t n) const { return m.q + token(n) * m.q_stride + head(n) * m.head; }
+  int64_t panels() const { return (count + kPanel - 1) / kPanel; }
+};
+
+int64_t num_tiles(const MemoryAttention& m, int64_t piece) {
+  return (m.pieces[piece].count * (m.num_heads / m.num_kv_heads) + kTile - 1) / kTile;
+}
+
+Tile make_tile(const MemoryAttention& m, int64_t piece, int64_t group, int64_t i) {
+  const int64_t rows = m.pieces[piece].count * (m.num_heads / m.num_kv_heads);
+  return {m, piece, group, i * kTile, std::min(kTile, rows - i * kTile)};
+}
+
+// What a task keeps from tile to tile.
+struct Workspace {
+  explicit Workspace(const MemoryAttention& m)
+      : width((m.head + kPanel - 1) / kPanel * kPanel),
+        q(buffer(m.head * kTile)),
+        result(buffer(m.head * kTile)),
+        scores(buffer(m.num_keys * kTile)),
+        slots(static_cast<size_t>(m.num_keys)),
+        keys(static_cast<size_t>(m.num_keys)),
+        values(static_cast<size_t>(m.num_keys)) {}
+  int64_t width;  // d rounded up to a panel
+  Buffer q;       // [d, kTile] q transposed
+  Buffer result;  // [d, kTile]
+  Buffer scores;  // [keys, kTile]
+  HWY_ALIGN float largest[kTile], sum[kTile];
+  int64_t num_keys = 0;  // that the tile sees
+  std::vector<int64_t> slots;
+  std::vector<const float*> keys, values;
+};
+
+// [d, kTile] of rows at(n) [d]; lanes without a query are 0.
+template <typename At>
+void transpose_in(const Tile& tile, const At& at, float* HWY_RESTRICT to) {
+  const int64_t d = tile.m.head;
+  std::fill_n(to, d * kTile, 0.0f);
+  for (int64_t n = 0; n < tile.count; ++n) {
+    const float* HWY_RESTRICT row = at(n);
+    for (int64_t i = 0; i < d; ++i) to[i * kTile + n] = row[i];
+  }
+}
+
+// The keys that some query of the tile sees, in their order.
+void list_keys(const Tile& tile, Workspace& w) {
+  const auto& m = tile.m;
+  const int64_t low = tile.query(0), high = tile.query(tile.count - 1),
+                row = tile.piece * m.num_keys;
+  w.num_keys = 0;
+  for (int64_t j = 0; j < m.num_keys; ++j) {
+    if (m.from[row + j] > high || m.until[row + j] <= low) continue;
+    const auto n = static_cast<size_t>(w.num_keys++);
+    w.slots[n] = j;
+    w.keys[n] = m.pool + (m.index[row + j] * 2 * m.num_kv_heads + tile.group) * m.head;
+    w.values[n] = w.keys[n] + m.num_kv_heads * m.head;
+  }
+}
+
+// scores = q·k / √d + bias, -∞ where a query does not see the key.
+void fill_scores(const Tile& tile, Workspace& w) {
+  const auto& m = tile.m;
+  const Floats d;
+  for (int64_t p = 0; p < tile.panels(); ++p)
+    in_steps(w.num_keys, [&](auto M, int64_t j) HWY_ATTR {
+      row_products<M()>(w.keys.data() + j, w.q.get() + p * kPanel, m.head,
+                        w.scores.get() + j * kTile + p * kPanel);
+    });
+  // Queries as floats: exact up to 2^24, and a piece is shorter.
+  HWY_ALIGN float query[kTile];
+  for (int64_t n = 0; n < kTile; ++n)
+    query[n] = static_cast<float>(tile.query(std::min(n, tile.count - 1)));
+  const int64_t low = tile.query(0), high = tile.query(tile.count - 1),
+                row = tile.piece * m.num_keys;
+  const V scale = all(1.0f / std::sqrt(static_cast<float>(m.head)));
+  const V never = all(-std::numeric_limits<float>::infinity());
+  for (int64_t k = 0; k < w.num_keys; ++k) {
+    const int64_t j = w.slots[static_cast<size_t>(k)], from = m.from[row + j],
+                  until = m.until[row + j];
+    const bool partly = from > low || until <= high;
+    const V bias = all(j < m.num_biased ? m.bias[tile.piece * m.num_biased + j] : 0.0f);
+    float* s = w.scores.get() + k * kTile;
+    for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
+      V x = hn::Mul(hn::Load(d, s + n), scale);
+      if (j < m.num_biased) x = hn::Add(x, bias);
+      if (partly) {
+        const V t = hn::Load(d, query + n);
+        const auto seen = hn::And(hn::Ge(t, all(static_cast<float>(from))),
+                                  hn::Lt(t, all(static_cast<float>(until))));
+        x = hn::IfThenElse(seen, x, never);
+      }
+      hn::Store(x, d, s + n);
+    }
+  }
+}
+
+// Softmax without its division: the true maximum first, then the sum in the order of the keys.
+void exponentiate(const Tile& tile, Workspace& w) {
+  const Floats d;
+  for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
+    V largest = all(-std::numeric_limits<float>::infinity()), sum = zero();
+    for (int64_t k = 0; k < w.num_keys; ++k)
+      largest = hn::Max(hn::Load(d, w.scores.get() + k * kTile + n), largest);
+    for (int64_t k = 0; k < w.num_keys; ++k) {
+      float* s = w.scores.get() + k * kTile + n;
+      const V e = exp2_negative(hn::Mul(hn::Sub(hn::Load(d, s), largest), all(kLog2E)));
+      hn::Store(e, d, s);
+      sum = hn::Add(sum, e);
+    }
+    hn::Store(largest, d, w.largest + n);
+    hn::Store(sum, d, w.sum + n);
+  }
+}
+
+// result [d, kTile] = Σ_j rows_j · weights_j
+void weigh(const Tile& tile, const std::vector<const float*>& rows, const float* weights,
+           int64_t num_keys, float* result) {
+  for (int64_t p = 0; p < tile.panels(); ++p)
+    in_steps(tile.m.head, [&](auto M, int64_t i) HWY_ATTR {
+      column_products<M()>(rows.data(), i, weights + p * kPanel, num_keys,
+                           result + i * kTile + p * kPanel);
+    });
+}
+
+void forward_tile(const Tile& tile, Workspace& w, float* out, float* log_sum) {
+  const int64_t d = tile.m.head;
+  transpose_in(tile, [&](int64_t n) { return tile.q(n); }, w.q.get());
+  list_keys(tile, w);
+  fill_scores(tile, w);
+  exponentiate(tile, w);
+  weigh(tile, w.values, w.scores.get(), w.num_keys, w.result.get());
+  HWY_ALIGN float logs[kTile];
+  for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
+    const V sum = hn::Load(Floats(), w.sum + n);
+    for (int64_t i = 0; i < d; ++i) {
+      float* x = w.result.get() + i * kTile + n;
+      hn::Store(hn::Div(hn::Load(Floats(), x), sum), Floats(), x);
+    }
+    hn::Store(hn::Add(hn::Load(Floats(), w.largest + n), log(sum)), Floats(), logs + n);
+  }
+  bool finite = true;
+  for (int64_t n = 0; n < tile.count; ++n) {
+    float* row = out + tile.offset(n);
+    for (int64_t i = 0; i < d; ++i) {
+      row[i] = w.result[static_cast<size_t>(i * kTile + n)];
+      finite &= std::abs(row[i]) <= std::numeric_limits<float>::max();
+    }
+    if (log_sum != nullptr) log_sum[tile.scalar(n)] = logs[n];
+  }
+  // A weight of 0 times a value of ∞ or NaN would spoil queries that do not see it: one query at a
+  // time has no such weights.
+  if (finite || tile.query(0) == tile.query(tile.count - 1)) return;
+  for (int64_t n = 0; n < tile.count;) {
+    int64_t end = n + 1;
+    while (end < tile.count && tile.query(end) == tile.query(n)) ++end;
+    forward_tile({tile.m, tile.piece, tile.group, tile.first + n, end - n}, w, out, log_sum);
+    n = end;
+  }
+}
+
+// A task is `size` tiles of one piece and one head, in order.
+struct Span {
+  int64_t piece, group, first, last;  // tiles [first, last)
+};
+
+std::vector<Span> cut(const MemoryAttention& m, int64_t most_tiles) {
+  std::vector<Span> spans;
+  for (int64_t piece = 0; piece < m.num_pieces; ++piece)
+    for (int64_t group = 0; group < m.num_kv_heads; ++group)
+      for (int64_t i = 0; i < num_tiles(m, piece); i += most_tiles)
+        spans.push_back({piece, group, i, std::min(num_tiles(m, piece), i + most_tiles)});
+  return spans;
+}
+
+}  // namespace
+
+void attention_forward(const MemoryAttention& m, float* out, float* log_sum,
+                       const ParallelFor& parallel) {
+  const auto spans = cut(m, 16);
+  run(parallel, std::ssize(spans), [&](int64_t task) {
+    const Span& span = spans[static_cast<size_t>(task)];
+    Workspace w(m);
+    for (int64_t i = span.first; i < span.last; ++i)
+      forward_tile(make_tile(m, span.piece, span.group, i), w, out, log_sum);
+  });
+}
+
+namespace {
+
+// What the backward pass adds to the workspace.
+struct Adjoint {
+  explicit Adjoint(const MemoryAttention& m, int64_t width)
+      : grad_out(buffer(m.head * kTile)),
+        grads(buffer(m.num_keys * kTile)),
+        q_rows(buffer(kTile * width)),
+        out_rows(buffer(kTile * width)),
+        to(static_cast<size_t>(2 * m.num_keys)) {}
+  Buffer grad_out;          // [d, kTile]
+  Buffer grads;             // [keys, kTile] of the scores
+  Buffer q_rows, out_rows;  // [kTile, width] q and the gradient of the output, row by row
+  HWY_ALIGN float log_sum[kTile], dot[kTile];
+  std::vector<float*> to;  // where the gradients of the tile's keys and values are added
+};
+
+void load_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out, const float* log_sum,
+               const float* grad_out) {
+  const int64_t d = tile.m.head;
+  std::fill_n(a.q_rows.get(), kTile * w.width, 0.0f);
+  std::fill_n(a.out_rows.get(), kTile * w.width, 0.0f);
+  std::fill_n(a.log_sum, kTile, 0.0f);
+  std::fill_n(a.dot, kTile, 0.0f);
+  for (int64_t n = 0; n < tile.count; ++n) {
+    const float *grad = grad_out + tile.offset(n), *result = out + tile.offset(n);
+    std::copy_n(tile.q(n), d, a.q_rows.get() + n * w.width);
+    std::copy_n(grad, d, a.out_rows.get() + n * w.width);
+    a.log_sum[n] = log_sum[tile.scalar(n)];
+    for (int64_t i = 0; i < d; ++i) a.dot[n] += grad[i] * result[i];
+  }
+  transpose_in(tile, [&](int64_t n) { return a.q_rows.get() + n * w.width; }, w.q.get());
+  transpose_in(tile, [&](int64_t n) { return a.out_rows.get() + n * w.width; }, a.grad_out.get());
+}
+
+// a = exp(score - log_sum) and its score's gradient a (grad·v - grad·out), in place.
+void score_gradients(const Tile& tile, Workspace& w, Adjoint& a) {
+  const Floats d;
+  for (int64_t p = 0; p < tile.panels(); ++p)
+    in_steps(w.num_keys, [&](auto M, int64_t j) HWY_ATTR {
+      row_products<M()>(w.values.data() + j, a.grad_out.get() + p * kPanel, tile.m.head,
+                        a.grads.get() + j * kTile + p * kPanel);
+    });
+  for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
+    const V log_sum = hn::Load(d, a.log_sum + n), dot = hn::Load(d, a.dot + n);
+    for (int64_t k = 0; k < w.num_keys; ++k) {
+      float *s = w.scores.get() + k * kTile + n, *g = a.grads.get() + k * kTile + n;
+      const V weight = exp2_negative(hn::Mul(hn::Sub(hn::Load(d, s), log_sum), all(kLog2E)));
+      hn::Store(weight, d, s);
+      hn::Store(hn::Mul(weight, hn::Sub(hn::Load(d, g), dot)), d, g);
+    }
+  }
+}
+
+// `rows` [S, 2, width] and `bias` [num_biased] are added to.
+void backward_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out,
+                   const float* log_sum, const float* grad_out, float* grad_q, float* rows,
+                   float* bias) {
+  const auto& m = tile.m;
+  load_tile(tile, w, a, out, log_sum, grad_out);
+  list_keys(tile, w);
+  fill_scores(tile, w);
+  score_gradients(tile, w, a);
+
+  const float scale = 1.0f / std::sqrt(static_cast<float>(m.head));
+  weigh(tile, w.keys, a.grads.get(), w.num_keys, w.result.get());
+  for (int64_t n = 0; n < tile.count; ++n)
+    for (int64_t i = 0; i < m.head; ++i)
+      grad_q[tile.offset(n) + i] = scale * w.result[static_cast<size_t>(i * kTile + n)];
+
+  for (int64_t n = 0; n < kTile; ++n)
+    for (int64_t i = 0; i < m.head; ++i) a.q_rows[static_cast<size_t>(n * w.width + i)] *= scale;
+  for (int64_t k = 0; k < w.num_keys; ++k) {
+    const int64_t j = w.slots[static_cast<size_t>(k)];
+    a.to[static_cast<size_t>(k)] = rows + 2 * j * w.width;
+    a.to[static_cast<size_t>(m.num_keys + k)] = rows + (2 * j + 1) * w.width;
+    const float* g = a.grads.get() + k * kTile;
+    for (int64_t n = 0; j < m.num_biased && n < tile.count; ++n) bias[j] += g[n];
+  }
+  for (int64_t i = 0; i < w.width; i += kPanel)
+    in_steps(w.num_keys, [&](auto M, int64_t k) HWY_ATTR {
+      add_outer<M()>(a.grads.get() + k * kTile, a.q_rows.get(), w.width, tile.count,
+                     a.to.data() + k, i);
+      add_outer<M()>(w.scores.get() + k * kTile, a.out_rows.get(), w.width, tile.count,
+                     a.to.data() + m.num_keys + k, i);
+    });
+}
+
+}  // namespace
+
+void attention_backward(const MemoryAttention& m, const float* out, const float* log_sum,
+                        const float* grad_out, const MemoryAttentionGradients& gradients,
+                        const ParallelFor& parallel) {
+  // Each task has a sum of its own for the keys of its piece; enough tasks for the threads even
+  // where there is one piece, cut by the problem alone.
+  int64_t tiles = 0;
+  for (int64_t p = 0; p < m.num_pieces; ++p) tiles = std::max(tiles, num_tiles(m, p));
+  const int64_t pieces_and_heads = std::max<int64_t>(1, m.num_pieces * m.num_kv_heads);
+  const int64_t slices = std::max<int64_t>(1, 8 / pieces_and_heads);
+  const auto spans = cut(m, std::max<int64_t>(1, (tiles + slices - 1) / slices));
+  const int64_t width = (m.head + kPanel - 1) / kPanel * kPanel;
+  const int64_t rows_size = m.num_keys * 2 * width;
+  const auto rows = buffer(std::ssize(spans) * rows_size);
+  std::vector<float> biases(static_cast<size_t>(std::ssize(spans) * m.num_biased), 0.0f);
+  run(parallel, std::ssize(spans), [&](int64_t task) {
+    const Span& span = spans[static_cast<size_t>(task)];
+    Workspace w(m);
+    Adjoint a(m, w.width);
+    float* sum = rows.get() + task * rows_size;
+    std::fill_n(sum, rows_size, 0.0f);
+    for (int64_t i = span.first; i < span.last; ++i)
+      backward_tile(make_tile(m, span.piece, span.group, i), w, a, out, log_sum, grad_out,
+                    gradients.q, sum, biases.data() + task * m.num_biased);
+  });
+  // A pool row's gradient is the sum over the pieces that hold it, in time order.
+  run(parallel, 2 * m.num_kv_heads, [&](int64_t task) {
+    const int64_t group = task / 2, part = task % 2;
+    for (size_t s = 0; s < spans.size(); ++s) {
+      if (spans[s].group != group) continue;
+      const float* sum = rows.get() + static_cast<int64_t>(s) * rows_size;
+      for (int64_t j = 0; j < m.num_keys; ++j) {
+        const int64_t at = spans[s].piece * m.num_keys + j;
+        if (m.until[at] <= m.from[at]) continue;
+        float* to = gradients.pool + ((m.index[at] * 2 + part) * m.num_kv_heads + group) * m.head;
+        for (int64_t i = 0; i < m.head; ++i) to[i] += sum[(2 * j + part) * width + i];
+      }
+    }
+  });
+  if (gradients.bias == nullptr) return;
+  std::fill_n(gradients.bias, m.num_pieces * m.num_biased, 0.0f);
+  for (size_t s = 0; s < spans.size(); ++s)
+    for (int64_t j = 0; j < m.num_biased; ++j)
+      gradients.bias[spans[s].piece * m.num_biased + j] +=
+          biases[s * static_cast<size_t>(m.num_biased) + static_cast<size_t>(j)];
+}
+
+}  // namespace bmojo::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace bmojo::kernels {
+
+HWY_EXPORT(attention_forward);
+HWY_EXPORT(attention_backward);
+
+void memory_attention(const MemoryAttention& m, float* out, float* log_sum,
+                      const ParallelFor& parallel) {
+  HWY_DYNAMIC_DISPATCH(attention_forward)(m, out, log_sum, parallel);
+}
+
+void memory_attention_backward(const MemoryAttention& m, const float* out, const float* log_sum,
+                               const float* grad_out, const MemoryAttentionGradients& gradients,
+                               const ParallelFor& parallel) {
+  HWY_DYNAMIC_DISPATCH(attention_backward)(m, out, log_sum, grad_out, gradients, parallel);
+}
+
+}  // namespace bmojo::kernels
+#endif

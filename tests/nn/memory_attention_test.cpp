@@ -1,0 +1,121 @@
+// What memory attention promises beyond its table of cases (kernel_test): any cut of the queries,
+// rows read where they lie, values that are not numbers, and bad input.
+
+#include "bmojo/nn/memory_attention.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/cases.h"
+#include "bmojo/base/error.h"
+#include "tests/nn/support.h"
+
+namespace bmojo::nn {
+namespace {
+
+using bench::normal;
+
+// A window of w keys over L tokens of one sequence, with m more keys in front, in pieces that start
+// at the given tokens.
+struct Problem {
+  at::Tensor q, pool, bias;
+  QueryRuns runs;
+  KeyList keys;
+  at::Tensor result() const { return memory_attention({q, pool, bias, runs, keys}); }
+};
+
+Problem window_problem(const std::vector<int64_t>& starts, int64_t L = 60, int64_t w = 20,
+                       int64_t m = 7) {
+  const int64_t H = 6, G = 2, d = 10, P = std::ssize(starts), S = m + L;
+  Problem out{.q = normal({L, H, d}, 1, 1),
+              .pool = normal({1 + m + L, 2, G, d}, 1, 2),
+              .bias = normal({1, m}, 1, 3).expand({P, m}),
+              .runs = {},
+              .keys = {}};
+  std::vector<QueryRuns::Run> runs;
+  auto from = at::zeros({P, S}, at::kLong), until = at::zeros({P, S}, at::kLong);
+  for (int64_t p = 0; p < P; ++p) {
+    const int64_t end = p + 1 < P ? starts[p + 1] : L, count = end - starts[p];
+    runs.push_back({starts[p], count});
+    for (int64_t j = 0; j < S; ++j) {
+      // The front keys come into sight one after the other; the window moves.
+      const int64_t first = j < m ? 5 * j : j - m, last = j < m ? L : j - m + w;
+      from[p][j] = std::max<int64_t>(0, first - starts[p]);
+      until[p][j] = std::min(count, last - starts[p]);
+    }
+  }
+  out.runs = QueryRuns(runs, L, at::kCPU);
+  out.keys = {at::arange(1, S + 1, at::kLong).expand({P, S}), from, until};
+  return out;
+}
+
+TEST(MemoryAttention, EveryCutOfTheQueriesGivesTheSameBits) {
+  const auto whole = window_problem({0}).result();
+  for (int64_t split = 1; split < 60; ++split)
+    EXPECT_TRUE(window_problem({0, split}).result().equal(whole)) << split;
+  std::vector<int64_t> steps(60);
+  std::iota(steps.begin(), steps.end(), 0);
+  EXPECT_TRUE(window_problem(steps).result().equal(whole));
+}
+
+// One key too many in the list, seen by no one, changes no bit either: a call's layout may differ.
+TEST(MemoryAttention, KeysOutOfSightLeaveNoTrace) {
+  auto problem = window_problem({0, 17});
+  const auto expected = problem.result();
+  const auto pad = [](const at::Tensor& x) { return at::constant_pad_nd(x, {0, 3}); };
+  problem.keys = {pad(problem.keys.index), pad(problem.keys.from), pad(problem.keys.until)};
+  EXPECT_TRUE(problem.result().equal(expected));
+}
+
+TEST(MemoryAttention, OnlyQueriesThatSeeANaNAreSpoiled) {
+  auto problem = window_problem({0});
+  const auto clean = problem.result();
+  for (const int64_t part : {0, 1}) {  // a key, a value
+    auto spoiled = problem;
+    spoiled.pool = problem.pool.clone();
+    spoiled.pool[1 + 7 + 30][part].fill_(NAN);  // token 30: seen by queries 30 … 49
+    const auto result = spoiled.result();
+    EXPECT_TRUE(result.narrow(0, 0, 30).equal(clean.narrow(0, 0, 30))) << part;
+    EXPECT_TRUE(result.narrow(0, 30, 20).isnan().all().item<bool>()) << part;
+    EXPECT_TRUE(result.narrow(0, 50, 10).equal(clean.narrow(0, 50, 10))) << part;
+  }
+}
+
+TEST(MemoryAttention, ReadsAnyStridesRight) {
+  auto problem = window_problem({0, 17});
+  const auto expected = problem.result();
+  problem.q = problem.q.transpose(0, 2).contiguous().transpose(0, 2);
+  problem.pool = problem.pool.transpose(0, 3).contiguous().transpose(0, 3);
+  problem.bias = problem.bias.contiguous();
+  problem.keys.from = problem.keys.from.t().contiguous().t();
+  EXPECT_TRUE(problem.result().equal(expected));
+}
+
+TEST(MemoryAttention, NamesTheArgumentThatIsWrong) {
+  const auto message = [](const std::function<void(Problem&)>& spoil) -> std::string {
+    auto problem = window_problem({0});
+    spoil(problem);
+    try {
+      problem.result();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_EQ(message([](auto& p) { p.q = p.q.narrow(0, 0, 59); }),
+            "memory_attention: q must be [60, H, d], got [59, 6, 10]");
+  EXPECT_EQ(message([](auto& p) { p.q = p.q.narrow(1, 0, 5); }),
+            "memory_attention: q must have a multiple of 2 heads, got 5");
+  EXPECT_EQ(message([](auto& p) { p.pool = p.pool.narrow(3, 0, 9); }),
+            "memory_attention: pool must be [R, 2, G, 10], got [68, 2, 2, 9]");
+  EXPECT_EQ(message([](auto& p) { p.pool = p.pool.to(at::kDouble); }),
+            "memory_attention: pool must be Float, got Double");
+  EXPECT_EQ(message([](auto& p) { p.keys.index = p.keys.index + 1; }),
+            "memory_attention: index must be from 0 to 67, got 2 to 68");
+  EXPECT_EQ(message([](auto& p) { p.keys.until = p.keys.until.to(at::kInt); }),
+            "memory_attention: until must be Long, got Int");
+  EXPECT_EQ(message([](auto& p) { p.bias = p.bias.expand({3, 7}); }),
+            "memory_attention: bias must be [1, up to 67], got [3, 7]");
+}
+
+}  // namespace
+}  // namespace bmojo::nn
