@@ -16,7 +16,7 @@ struct Options {
   Common common;
   std::string model;
   ModelChoice choice;
-  bool train = false;
+  bool train = false, no_optimizer = false;
   int64_t length = 2048, batch = 1, repeat = 3;
 };
 
@@ -74,11 +74,14 @@ void run_bench(const Options& options) {
   };
   const double seconds = best_of(options.repeat, step);
   const int64_t peak = status_bytes("VmHWM") - before;
-  torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-4));
-  const double with_optimizer = best_of(options.repeat, [&] {
-    step();
-    optimizer.step();
-  });
+  double with_optimizer = NAN;  // null in JSON
+  if (!options.no_optimizer) {
+    torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-4));
+    with_optimizer = best_of(options.repeat, [&] {
+      step();
+      optimizer.step();
+    });
+  }
   const int64_t count = count_parameters(model.config());
   if (options.common.json)
     return print_json({{"phase", "train"},
@@ -91,8 +94,10 @@ void run_bench(const Options& options) {
                        {"threads", at::get_num_threads()}});
   fmt::print("train  length {}  batch {}  parameters {}\n", options.length, options.batch,
              grouped(count));
-  fmt::print("{:.3f} s a step, {:.3f} s with the optimiser, {} of memory\n", seconds,
-             with_optimizer, si(static_cast<double>(peak), "B"));
+  const auto optimizer_part =
+      options.no_optimizer ? "" : fmt::format(", {:.3f} s with the optimiser", with_optimizer);
+  fmt::print("{:.3f} s a step{}, {} of memory\n", seconds, optimizer_part,
+             si(static_cast<double>(peak), "B"));
 }
 
 }  // namespace
@@ -103,6 +108,8 @@ void add_bench_verb(CLI::App& app) {
   verb->add_option("--model", options->model, "Checkpoint folder")->option_text("DIR");
   add_model_choice(*verb, options->choice);
   verb->add_flag("--train", options->train, "Forward and backward, and with the optimiser");
+  verb->add_flag("--no-optimizer", options->no_optimizer,
+                 "Only forward and backward: half the time of the measurement");
   verb->add_option("--length", options->length, "Tokens a sequence")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->option_text("N [2048]");
