@@ -22,9 +22,11 @@ struct Case {
   std::function<Tensors()> make;               // fp32 inputs, the same at every call
   std::function<Tensors(const Tensors&)> run;  // the kernel in fp32, its reference in double
   Work forward, backward;
-  bool timed = false;  // the benchmark runs it; tests leave out what is large
+  bool ordered = true;  // the same bits for every number of threads
+  bool timed = false;   // the benchmark runs it; tests leave out what is large
 };
 
+std::vector<Case> linear_cross_entropy_cases();
 std::vector<Case> memory_attention_cases();
 std::vector<Case> scan_cases();
 

@@ -75,6 +75,7 @@ TEST_P(Kernel, EqualsItsReferenceAndSoDoItsGradients) {
 
 TEST_P(Kernel, SameBitsForEveryThreadCountAndInstructionSet) {
   const auto& c = GetParam();
+  if (!c.ordered) GTEST_SKIP() << "over torch's own products";
   const auto inputs = c.make();
   const int threads = at::get_num_threads();
   at::set_num_threads(1);

@@ -7,6 +7,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/model/init.h"
 #include "bmojo/model/tensors.h"
+#include "bmojo/nn/linear_cross_entropy.h"
 #include "bmojo/nn/rows.h"
 
 namespace bmojo::nn {
@@ -122,9 +123,14 @@ Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const
   return out;
 }
 
-at::Tensor Model::logits(const at::Tensor& hidden) const {
-  return at::linear(hidden,
-                    parameter(config_.tied_embeddings ? "embedding.weight" : "head.weight"));
+const at::Tensor& Model::head() const {
+  return parameter(config_.tied_embeddings ? "embedding.weight" : "head.weight");
+}
+
+at::Tensor Model::logits(const at::Tensor& hidden) const { return at::linear(hidden, head()); }
+
+at::Tensor Model::loss(const at::Tensor& hidden, const at::Tensor& targets, double scale) const {
+  return linear_cross_entropy(hidden.flatten(0, -2), head(), targets.flatten(), scale);
 }
 
 Model Model::to(const at::TensorOptions& options) const {

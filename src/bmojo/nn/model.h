@@ -49,6 +49,8 @@ class Model {
                           const CallOptions& call) const;
   // [..., D] -> [..., V]
   at::Tensor logits(const at::Tensor& hidden) const;
+  // Σ of -ln p(target) over the scored positions, times scale (linear_cross_entropy.h).
+  at::Tensor loss(const at::Tensor& hidden, const at::Tensor& targets, double scale = 1) const;
 
   const Config& config() const { return config_; }
   const Parameters& parameters() const { return parameters_; }
@@ -60,6 +62,8 @@ class Model {
   void require_gradients();
 
  private:
+  const at::Tensor& head() const;
+
   Config config_;
   Parameters parameters_;
   std::vector<Layer> layers_;

@@ -1,0 +1,78 @@
+// What the loss promises beyond its table of cases (kernel_test).
+
+#include "bmojo/nn/linear_cross_entropy.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/cases.h"
+#include "bmojo/base/error.h"
+#include "tests/nn/support.h"
+
+namespace bmojo::nn {
+namespace {
+
+using bench::normal;
+
+TEST(LinearCrossEntropy, ComputesScoredPositionsOnly) {
+  const auto weight = normal({11, 6}, 1, 1);
+  auto hidden = normal({5, 6}, 1, 2);
+  hidden[3].fill_(NAN);
+  hidden.requires_grad_(true);
+  const auto target = torch::tensor({1, 2, 3, static_cast<int>(kUnscored), 4}, torch::kLong);
+  const auto loss = linear_cross_entropy(hidden, weight, target);
+  EXPECT_TRUE(std::isfinite(loss.item<double>()));
+  loss.backward();
+  EXPECT_TRUE(hidden.grad()[3].eq(0).all().item<bool>());
+  EXPECT_TRUE(hidden.grad().isfinite().all().item<bool>());
+  const auto nothing = linear_cross_entropy(hidden, weight, at::full({5}, kUnscored, at::kLong));
+  EXPECT_EQ(nothing.item<double>(), 0);
+}
+
+// The gradient is made in the forward pass; the backward pass scales it by what comes from above.
+TEST(LinearCrossEntropy, ScalesByTheGradientFromAboveOnce) {
+  const auto target = at::arange(7, at::kLong);
+  const auto gradient = [&](double factor) {
+    auto hidden = normal({7, 6}, 1, 2).requires_grad_(true);
+    (linear_cross_entropy(hidden, normal({11, 6}, 1, 1), target) * factor).backward();
+    return hidden.grad();
+  };
+  EXPECT_LE(test::relative_error(gradient(-2.5), -2.5 * gradient(1)), 1e-6);
+  auto hidden = normal({7, 6}, 1, 2).requires_grad_(true);
+  const auto loss = linear_cross_entropy(hidden, normal({11, 6}, 1, 1), target);
+  loss.backward({}, /*retain_graph=*/true);
+  EXPECT_THROW(loss.backward(), Error);
+}
+
+TEST(LinearCrossEntropy, NotANumberStaysOne) {
+  auto hidden = normal({3, 4}, 1, 1);
+  hidden[1].fill_(NAN);
+  const auto loss = linear_cross_entropy(hidden, normal({9, 4}, 1, 2), at::arange(3, at::kLong));
+  EXPECT_TRUE(std::isnan(loss.item<double>()));
+}
+
+TEST(LinearCrossEntropy, NamesTheArgumentThatIsWrong) {
+  const auto message = [](const at::Tensor& hidden, const at::Tensor& weight,
+                          const at::Tensor& target) -> std::string {
+    try {
+      linear_cross_entropy(hidden, weight, target);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const auto hidden = normal({3, 4}, 1, 1), weight = normal({9, 4}, 1, 2);
+  const auto target = at::arange(3, at::kLong);
+  EXPECT_EQ(message(hidden[0], weight, target),
+            "linear_cross_entropy: hidden must be [T, D], got [4]");
+  EXPECT_EQ(message(hidden, weight.t(), target),
+            "linear_cross_entropy: weight must be [V, 4], got [4, 9]");
+  EXPECT_EQ(message(hidden, weight, target.to(at::kInt)),
+            "linear_cross_entropy: target must be Long, got Int");
+  EXPECT_EQ(message(hidden, weight, target + 7),
+            "linear_cross_entropy: target must be from 0 to 8, got 7 to 9");
+  EXPECT_EQ(message(hidden, weight.to(at::kDouble), target),
+            "linear_cross_entropy: weight must be Float, got Double");
+}
+
+}  // namespace
+}  // namespace bmojo::nn
