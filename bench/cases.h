@@ -26,6 +26,7 @@ struct Case {
 };
 
 std::vector<Case> scan_cases();
+std::vector<Case> norm_cases();
 
 // Every case of every kernel.
 std::vector<Case> all_cases();

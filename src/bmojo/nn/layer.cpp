@@ -9,18 +9,13 @@
 #include "bmojo/nn/rows.h"
 #include "bmojo/nn/selection.h"
 #include "bmojo/nn/selective_scan.h"
+#include "bmojo/nn/types.h"
 
 // Shapes: B rows, L tokens, D width, E inner width, N states, K taps, k predictor taps, H heads,
 // G key/value heads, r = H / G, d head size, P pieces, Q queries a piece, S keys a piece.
 
 namespace bmojo::nn {
 namespace {
-
-// bf16 and f16 are storage: sums and recurrences run in fp32. float and double stay as they are.
-at::ScalarType compute_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-at::Tensor widen(const at::Tensor& x) { return x.to(compute_type(x)); }
 
 // x_{t-i} for source = [tail | x] [B, tail + L, C]; 0 where it lies before the document.
 at::Tensor shifted(const at::Tensor& source, int64_t i, const Layout& layout) {
@@ -54,12 +49,6 @@ at::Tensor take(const at::Tensor& pool, const at::Tensor& index, int64_t groups)
 }
 
 }  // namespace
-
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps) {
-  const auto wide = widen(x);
-  const auto scale = (wide.square().mean(-1, /*keepdim=*/true) + eps).rsqrt();
-  return gain * (wide * scale).to(x.scalar_type());
-}
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta) {
   const int64_t half = x.size(-1) / 2;

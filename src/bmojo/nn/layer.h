@@ -8,12 +8,10 @@
 
 #include "bmojo/model/config.h"
 #include "bmojo/nn/layout.h"
+#include "bmojo/nn/norm.h"
 #include "bmojo/nn/state.h"
 
 namespace bmojo::nn {
-
-// x · gain / √(mean(x²) + eps) over the last dimension, in fp32 or wider.
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps);
 
 // Rotary encoding, half-split: x [..., heads, d] at `position` [...].
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta);
