@@ -28,6 +28,7 @@ struct Case {
 std::vector<Case> scan_cases();
 std::vector<Case> norm_cases();
 std::vector<Case> swiglu_cases();
+std::vector<Case> causal_conv_cases();
 
 // Every case of every kernel.
 std::vector<Case> all_cases();
