@@ -30,6 +30,7 @@ std::vector<Case> norm_cases();
 std::vector<Case> swiglu_cases();
 std::vector<Case> causal_conv_cases();
 std::vector<Case> innovation_cases();
+std::vector<Case> rotary_cases();
 
 // Every case of every kernel.
 std::vector<Case> all_cases();

@@ -50,16 +50,6 @@ at::Tensor take(const at::Tensor& pool, const at::Tensor& index, int64_t groups)
 
 }  // namespace
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta) {
-  const int64_t half = x.size(-1) / 2;
-  const auto options = x.options().dtype(compute_type(x));
-  const auto frequency = at::pow(theta, at::arange(half, options) / -static_cast<double>(half));
-  const auto angle = position.unsqueeze(-1).unsqueeze(-1) * frequency;  // [..., 1, half]
-  const auto cos = angle.cos().to(x.scalar_type()), sin = angle.sin().to(x.scalar_type());
-  const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
-  return at::cat({a * cos - b * sin, b * cos + a * sin}, -1);
-}
-
 Layer::Layer(const Config& config, LayerKind kind, const Lookup& weight)
     : config_(config), kind_(kind), norm_(weight("norm.weight")) {
   in_ = weight("ssm.in_proj.weight");

@@ -9,12 +9,10 @@
 #include "bmojo/model/config.h"
 #include "bmojo/nn/layout.h"
 #include "bmojo/nn/norm.h"
+#include "bmojo/nn/rotary.h"
 #include "bmojo/nn/state.h"
 
 namespace bmojo::nn {
-
-// Rotary encoding, half-split: x [..., heads, d] at `position` [...].
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta);
 
 // Looks a parameter of the layer up by its leaf name, e.g. "ssm.in_proj.weight"; undefined where
 // the config has none.
