@@ -42,7 +42,8 @@ at::Tensor shifted(const at::Tensor& source, int64_t i, const at::Tensor& positi
 
 at::Tensor next_tail(const at::Tensor& source, int64_t depth, const std::vector<int64_t>& lengths) {
   const int64_t B = source.size(0), rows = source.size(1);
-  if (lengths.empty()) return source.narrow(1, rows - depth, depth);
+  // A copy: the state must not hold on to the whole call.
+  if (lengths.empty()) return source.narrow(1, rows - depth, depth).clone();
   std::vector<int64_t> index;
   for (int64_t b = 0; b < B; ++b)
     for (int64_t j = 0; j < depth; ++j)

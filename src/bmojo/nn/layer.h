@@ -59,7 +59,7 @@ class Layer {
   void add_window(Keys& keys, const at::Tensor& kv, const Layout& layout, const LayerState& state,
                   LayerState& next) const;
   at::Tensor mix(const at::Tensor& q, const Keys& keys, const Layout& layout) const;
-  at::Tensor mlp(const at::Tensor& x) const;
+  at::Tensor mlp(const at::Tensor& u) const;
   at::Tensor key_value(const at::Tensor& x, const at::Tensor& w_k, const at::Tensor& w_v,
                        const at::Tensor& position) const;
 

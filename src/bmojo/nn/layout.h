@@ -78,9 +78,6 @@ struct Layout {
   Gather fading;            // pool: state [B * fading_rows], projected tokens, zero
   at::Tensor next_fading;   // [B * fading_rows] into the same pool
   at::Tensor fading_token;  // tokens to project, into [B * L]
-
-  // The last `count` rows of [tail | tokens] of each row, as indices into [B * (count + L)].
-  at::Tensor tail_index(int64_t count) const;
 };
 
 }  // namespace bmojo::nn
