@@ -11,7 +11,9 @@ at::Tensor normal(at::IntArrayRef shape, double scale, uint64_t seed) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto& table : {scan_cases(), memory_attention_cases(), linear_cross_entropy_cases()})
+  for (const auto& table :
+       {scan_cases(), memory_attention_cases(), linear_cross_entropy_cases(), norm_cases(),
+        swiglu_cases(), causal_conv_cases(), innovation_cases(), rotary_cases()})
     cases.insert(cases.end(), table.begin(), table.end());
   return cases;
 }

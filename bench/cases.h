@@ -29,6 +29,11 @@ struct Case {
 std::vector<Case> linear_cross_entropy_cases();
 std::vector<Case> memory_attention_cases();
 std::vector<Case> scan_cases();
+std::vector<Case> norm_cases();
+std::vector<Case> swiglu_cases();
+std::vector<Case> causal_conv_cases();
+std::vector<Case> innovation_cases();
+std::vector<Case> rotary_cases();
 
 // Every case of every kernel.
 std::vector<Case> all_cases();

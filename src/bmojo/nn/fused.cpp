@@ -15,6 +15,10 @@ void parallel_for(int64_t n, const kernels::Task& task) {
   });
 }
 
+at::Tensor lengths_tensor(const std::vector<int64_t>& lengths) {
+  return lengths.empty() ? at::Tensor() : torch::tensor(lengths, torch::kLong);
+}
+
 at::Tensor with_rows(const at::Tensor& x) {
   const int64_t B = x.size(0), L = x.size(1);
   const bool dense = x.stride(2) == 1 || x.size(2) == 1;

@@ -48,6 +48,14 @@ inline std::string describe(const at::Tensor& x) {
   return x.defined() ? fmt::format("[{}]", fmt::join(x.sizes(), ", ")) : "none";
 }
 
+// Whether a backward pass may follow; if not, a kernel keeps nothing for it.
+inline bool differentiable(std::initializer_list<at::Tensor> inputs) {
+  if (!at::GradMode::is_enabled()) return false;
+  for (const auto& x : inputs)
+    if (x.defined() && x.requires_grad()) return true;
+  return false;
+}
+
 // subject: argument must be [2, 16, 64], got [2, 16, 32]
 inline void check_shape(const char* operation, const char* argument, const at::Tensor& x,
                         at::IntArrayRef shape) {
@@ -63,6 +71,17 @@ inline void check_like(const char* operation, const char* argument, const at::Te
           first.device().str(), x.device().str());
 }
 
+inline void check_lengths(const char* operation, const std::vector<int64_t>& lengths, int64_t B,
+                          int64_t L) {
+  require(lengths.empty() || std::ssize(lengths) == B, "{}: lengths must have {} entries, got {}",
+          operation, B, lengths.size());
+  for (const auto length : lengths)
+    require(length >= 0 && length <= L, "{}: lengths must be from 0 to {}, got {}", operation, L,
+            length);
+}
+// [B], undefined where there are none.
+at::Tensor lengths_tensor(const std::vector<int64_t>& lengths);
+
 // torch's threads; a thread takes the next task when it is done with one.
 void parallel_for(int64_t n, const kernels::Task& task);
 
@@ -70,6 +89,12 @@ void parallel_for(int64_t n, const kernels::Task& task);
 at::Tensor with_rows(const at::Tensor& x);
 inline kernels::Rows rows_of(const at::Tensor& x) {
   return {x.const_data_ptr<float>(), x.size(1) == 1 ? x.stride(0) : x.stride(1)};
+}
+
+// [..., n] as [1, R, n] with rows at one stride.
+inline at::Tensor as_rows(const at::Tensor& x) {
+  const int64_t n = x.size(-1);
+  return with_rows(x.reshape({1, x.numel() / n, n}));
 }
 
 inline const float* floats(const at::Tensor& x) {

@@ -6,9 +6,13 @@
 #include <limits>
 
 #include "bmojo/base/error.h"
+#include "bmojo/nn/causal_conv.h"
+#include "bmojo/nn/innovation.h"
 #include "bmojo/nn/memory_attention.h"
 #include "bmojo/nn/rows.h"
 #include "bmojo/nn/selective_scan.h"
+#include "bmojo/nn/swiglu.h"
+#include "bmojo/nn/types.h"
 
 // Shapes: B rows, L tokens, D width, E inner width, N states, K taps, k predictor taps, H heads,
 // G key/value heads, r = H / G, d head size, P pieces, Q queries a piece, S keys a piece.
@@ -16,31 +20,9 @@
 namespace bmojo::nn {
 namespace {
 
-// bf16 and f16 are storage: sums and recurrences run in fp32. float and double stay as they are.
-at::ScalarType compute_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-at::Tensor widen(const at::Tensor& x) { return x.to(compute_type(x)); }
-
-// x_{t-i} for source = [tail | x] [B, tail + L, C]; 0 where it lies before the document.
-at::Tensor shifted(const at::Tensor& source, int64_t i, const Layout& layout) {
-  const int64_t tail = source.size(1) - layout.length;
-  const auto before = source.narrow(1, tail - i, layout.length);
-  const auto outside = (layout.positions < i).unsqueeze(2);
-  return i == 0 ? before : before.masked_fill(outside, 0);
-}
-
-// The last rows of [tail | x]: what the next call finds before its first token.
-at::Tensor next_tail(const at::Tensor& source, const Layout& layout) {
-  const int64_t tail = source.size(1) - layout.length;
-  return take_rows(source.flatten(0, 1), layout.tail_index(tail))
-      .unflatten(0, {layout.batch, tail});
-}
-
-// √ of a mean square, with gradient 0 instead of ∞ at 0.
-at::Tensor safe_sqrt(const at::Tensor& x) {
-  const auto zero = x == 0;
-  return x.masked_fill(zero, 1).sqrt().masked_fill(zero, 0);
+// Empty where every row is as long as the call.
+std::vector<int64_t> lengths_of(const Layout& layout) {
+  return layout.ragged ? layout.lengths : std::vector<int64_t>{};
 }
 
 // Rows of `pool` by index [groups, n] -> [groups, n, …].
@@ -54,22 +36,6 @@ at::Tensor from_row(const at::Tensor& index, int64_t first) {
 }
 
 }  // namespace
-
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps) {
-  const auto wide = widen(x);
-  const auto scale = (wide.square().mean(-1, /*keepdim=*/true) + eps).rsqrt();
-  return gain * (wide * scale).to(x.scalar_type());
-}
-
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta) {
-  const int64_t half = x.size(-1) / 2;
-  const auto options = x.options().dtype(compute_type(x));
-  const auto frequency = at::pow(theta, at::arange(half, options) / -static_cast<double>(half));
-  const auto angle = position.unsqueeze(-1).unsqueeze(-1) * frequency;  // [..., 1, half]
-  const auto cos = angle.cos().to(x.scalar_type()), sin = angle.sin().to(x.scalar_type());
-  const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
-  return at::cat({a * cos - b * sin, b * cos + a * sin}, -1);
-}
 
 Layer::Layer(const Config& config, LayerKind kind, const Lookup& weight)
     : config_(config), kind_(kind), norm_(weight("norm.weight")) {
@@ -102,44 +68,45 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
                            const at::Tensor& tokens, const at::Tensor& selection) const {
   LayerOutput out;
   const auto u = rms_norm(x, norm_, config_.norm_eps);
-  at::Tensor y, mixed = x;
+  at::Tensor y;
   if (kind_ != LayerKind::attention) y = ssm(u, layout, state, out.state);
-  if (kind_ != LayerKind::ssm) mixed = mixed + attend(u, y, layout, state, tokens, selection, out);
-  if (kind_ == LayerKind::ssm || (kind_ == LayerKind::bmojo && config_.fading_residual))
-    mixed = mixed + y;
-  out.x = config_.mlp_size > 0 ? mixed + mlp(mixed) : mixed;
+  auto change = kind_ == LayerKind::ssm ? y : attend(u, y, layout, state, tokens, selection, out);
+  if (kind_ == LayerKind::bmojo && config_.fading_residual) change = change + y;
+  if (config_.mlp_size == 0) {
+    out.x = x + change;
+    return out;
+  }
+  const auto [mixed, v] = add_rms_norm(x, change, mlp_norm_, config_.norm_eps);
+  out.x = mixed + mlp(v);
   return out;
 }
 
 at::Tensor Layer::ssm(const at::Tensor& u, const Layout& layout, const LayerState& state,
                       LayerState& next) const {
-  const int64_t E = config_.ssm_inner_size, N = config_.ssm_state_size, K = config_.ssm_conv_taps,
-                R = config_.ssm_dt_rank;
+  const int64_t E = config_.ssm_inner_size, N = config_.ssm_state_size, R = config_.ssm_dt_rank;
   const auto xz = at::linear(u, in_, in_bias_).split(E, -1);
-  const auto &x = xz[0], &z = xz[1];
-
-  // x̄ = silu(Σ_i tap_i ⊙ x_{t-i} + bias); the file's last tap is the present.
-  const auto source = at::cat({state.conv_tail, x}, 1);
-  auto sum = conv_.select(2, K - 1).squeeze(1) * x;
-  for (int64_t i = 1; i < K; ++i)
-    sum = sum + conv_.select(2, K - 1 - i).squeeze(1) * shifted(source, i, layout);
-  const auto x_bar = at::silu(conv_bias_.defined() ? sum + conv_bias_ : sum);
-  next.conv_tail = next_tail(source, layout);
+  // x̄ = silu(Σ_i tap_i ⊙ x_{t-i} + bias)
+  const auto [x_bar, conv_tail] = causal_conv1d_silu({.x = xz[0],
+                                                      .weight = conv_,
+                                                      .bias = conv_bias_,
+                                                      .tail = state.conv_tail,
+                                                      .positions = layout.positions,
+                                                      .lengths = lengths_of(layout)});
+  next.conv_tail = conv_tail;
 
   const auto dbc = at::linear(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);
   // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t B_t x̄_t;  y_t = W_out ((C_t·h_t + D ⊙ x̄_t) ⊙ silu(z_t))
-  const auto [read, h] =
-      selective_scan({.x = x_bar,
-                      .dt = at::linear(dbc[0], dt_),
-                      .z = z,
-                      .B = dbc[1],
-                      .C = dbc[2],
-                      .A = -widen(a_log_).exp(),
-                      .D = widen(d_),
-                      .dt_bias = widen(dt_bias_),
-                      .h0 = state.ssm,
-                      .starts = layout.resets ? layout.starts : at::Tensor(),
-                      .lengths = layout.ragged ? layout.lengths : std::vector<int64_t>{}});
+  const auto [read, h] = selective_scan({.x = x_bar,
+                                         .dt = at::linear(dbc[0], dt_),
+                                         .z = xz[1],
+                                         .B = dbc[1],
+                                         .C = dbc[2],
+                                         .A = -widen(a_log_).exp(),
+                                         .D = widen(d_),
+                                         .dt_bias = widen(dt_bias_),
+                                         .h0 = state.ssm,
+                                         .starts = layout.resets ? layout.starts : at::Tensor(),
+                                         .lengths = lengths_of(layout)});
   next.ssm = h;
   return at::linear(read, out_, out_bias_);
 }
@@ -150,14 +117,15 @@ at::Tensor Layer::innovation(const at::Tensor& y, const Layout& layout, const La
   const int64_t k = config_.predictor_taps;
   double total = 0;
   for (int64_t i = 0; i < k; ++i) total += std::pow(config_.predictor_decay, i);
-  const auto source = at::cat({state.outputs, y}, 1);
-  auto error = widen(y);
-  for (int64_t i = 1; i <= k; ++i) {
-    const double c = std::pow(config_.predictor_decay, i - 1) / total;
-    error = error - c * widen(shifted(source, i, layout));
-  }
-  next.outputs = next_tail(source, layout);
-  return safe_sqrt(error.square().mean(-1));
+  std::vector<double> c;
+  for (int64_t i = 0; i < k; ++i) c.push_back(std::pow(config_.predictor_decay, i) / total);
+  const auto [epsilon, tail] = nn::innovation({.y = y,
+                                               .tail = state.outputs,
+                                               .positions = layout.positions,
+                                               .lengths = lengths_of(layout),
+                                               .coefficients = c});
+  next.outputs = tail;
+  return epsilon;
 }
 
 // A key and its value as one row, [..., 2, G, d]; the key turned to its own position.
@@ -276,9 +244,8 @@ at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
 }
 
 // SwiGLU
-at::Tensor Layer::mlp(const at::Tensor& x) const {
-  const auto u = rms_norm(x, mlp_norm_, config_.norm_eps);
-  return at::linear(at::silu(at::linear(u, gate_)) * at::linear(u, up_), down_);
+at::Tensor Layer::mlp(const at::Tensor& u) const {
+  return at::linear(swiglu(at::linear(u, gate_), at::linear(u, up_)), down_);
 }
 
 LayerState Layer::initial_state(int64_t B) const {

@@ -8,16 +8,12 @@
 
 #include "bmojo/model/config.h"
 #include "bmojo/nn/layout.h"
+#include "bmojo/nn/norm.h"
+#include "bmojo/nn/rotary.h"
 #include "bmojo/nn/selection.h"
 #include "bmojo/nn/state.h"
 
 namespace bmojo::nn {
-
-// x · gain / √(mean(x²) + eps) over the last dimension, in fp32 or wider.
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps);
-
-// Rotary encoding, half-split: x [..., heads, d] at `position` [...].
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta);
 
 // Looks a parameter of the layer up by its leaf name, e.g. "ssm.in_proj.weight"; undefined where
 // the config has none.
@@ -63,7 +59,7 @@ class Layer {
                    const Layout& layout, const LayerState& state, const at::Tensor& tokens,
                    const at::Tensor& selection, LayerOutput& out) const;
   at::Tensor fading_rows(const at::Tensor& y, const Layout& layout, const LayerState& state) const;
-  at::Tensor mlp(const at::Tensor& x) const;
+  at::Tensor mlp(const at::Tensor& u) const;
   at::Tensor key_value(const at::Tensor& x, const at::Tensor& w_k, const at::Tensor& w_v,
                        const at::Tensor& position) const;
 

@@ -277,11 +277,4 @@ Layout::Layout(const Config& config, const Rows& rows, const Cursor& cursor, at:
   eidetic_rows = std::min(config.eidetic_tokens, longest);
 }
 
-at::Tensor Layout::tail_index(int64_t count) const {
-  std::vector<int64_t> index;
-  for (int64_t b = 0; b < batch; ++b)
-    for (int64_t j = 0; j < count; ++j) index.push_back(b * (count + length) + lengths[b] + j);
-  return to_tensor(index, positions.device());
-}
-
 }  // namespace bmojo::nn

@@ -73,9 +73,6 @@ struct Layout {
   KeyList fading;           // into state [B * fading_rows], then projected tokens
   at::Tensor next_fading;   // [B * fading_rows] into the same
   at::Tensor fading_token;  // tokens to project, into [B * L]
-
-  // The last `count` rows of [tail | tokens] of each row, as indices into [B * (count + L)].
-  at::Tensor tail_index(int64_t count) const;
 };
 
 }  // namespace bmojo::nn

@@ -191,15 +191,7 @@ void check(const SelectiveScan& s) {
     require(s.starts.scalar_type() == at::kBool, "{}: starts must be Bool, got {}", kName,
             c10::toString(s.starts.scalar_type()));
   }
-  require(s.lengths.empty() || std::ssize(s.lengths) == B,
-          "{}: lengths must have {} entries, got {}", kName, B, s.lengths.size());
-  for (const auto length : s.lengths)
-    require(length >= 0 && length <= L, "{}: lengths must be from 0 to {}, got {}", kName, L,
-            length);
-}
-
-at::Tensor lengths_tensor(const SelectiveScan& s) {
-  return s.lengths.empty() ? at::Tensor() : torch::tensor(s.lengths, torch::kLong);
+  check_lengths(kName, s.lengths, B, L);
 }
 
 }  // namespace
@@ -211,16 +203,13 @@ at::Tensor linear_scan(const at::Tensor& a, const at::Tensor& b, const at::Tenso
 ScanResult selective_scan(const SelectiveScan& s) {
   check(s);
   if (!use_kernel({s.x, s.A, s.h0})) return selective_scan_reference(s);
-  const auto inputs = {s.x, s.dt, s.z, s.B, s.C, s.A, s.D, s.dt_bias, s.h0};
-  const bool differentiable =
-      at::GradMode::is_enabled() &&
-      std::ranges::any_of(inputs, [](const at::Tensor& x) { return x.requires_grad(); });
   const auto optional = [](const at::Tensor& x) {
     return x.defined() ? std::optional(x.contiguous()) : std::nullopt;
   };
   const auto out =
       FusedScan::apply(s.x, s.dt, s.z, s.B, s.C, s.A, s.D, s.dt_bias, s.h0, optional(s.starts),
-                       optional(lengths_tensor(s)), differentiable);
+                       optional(lengths_tensor(s.lengths)),
+                       differentiable({s.x, s.dt, s.z, s.B, s.C, s.A, s.D, s.dt_bias, s.h0}));
   return {out[0], out[1]};
 }
 
@@ -232,7 +221,7 @@ ScanResult selective_scan_reference(const SelectiveScan& s) {
   at::Tensor padding;
   if (!s.lengths.empty()) {
     // Padding has Δ = 0: the state stays as it is.
-    const auto lengths = lengths_tensor(s).to(x.device()).unsqueeze(1);
+    const auto lengths = lengths_tensor(s.lengths).to(x.device()).unsqueeze(1);
     padding = (at::arange(L, lengths.options()) >= lengths).unsqueeze(2);
     x = x.masked_fill(padding, 0);
     delta = delta.masked_fill(padding, 0);

@@ -1,0 +1,73 @@
+// What the rotary encoding promises beyond its table of cases (kernel_test): steps, far positions,
+// strides and bad input.
+
+#include "bmojo/nn/rotary.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "bench/cases.h"
+#include "bmojo/base/error.h"
+#include "tests/nn/support.h"
+
+namespace bmojo::nn {
+namespace {
+
+using bench::normal;
+
+TEST(Rotary, EverySplitAndEveryStepGivesTheSameBits) {
+  const auto x = normal({2, 75, 3, 22}, 1, 1);
+  const auto position = (at::arange(150, at::kLong) * 31).view({2, 75});
+  const auto whole = rotate(x, position, 1e4);
+  for (int64_t t = 0; t < 75; ++t) {
+    EXPECT_TRUE(
+        rotate(x.narrow(1, t, 1), position.narrow(1, t, 1), 1e4).equal(whole.narrow(1, t, 1)))
+        << t;
+    EXPECT_TRUE(rotate(x.narrow(1, t, 75 - t), position.narrow(1, t, 75 - t), 1e4)
+                    .equal(whole.narrow(1, t, 75 - t)))
+        << t;
+  }
+}
+
+TEST(Rotary, ProductsDependOnTheDistanceAloneHoweverFar) {
+  const auto q = normal({1, 2, 16}, 1, 1), k = normal({1, 2, 16}, 1, 2);
+  const auto product = [&](int64_t at) {
+    const auto to = torch::tensor({at + 5}, torch::kLong), from = torch::tensor({at}, torch::kLong);
+    return (rotate(q, to, 1e4) * rotate(k, from, 1e4)).sum(-1);
+  };
+  EXPECT_LE(test::relative_error(product(1'000'000), product(0)), 1e-6);
+}
+
+TEST(Rotary, TakesAnyShapeAndStrides) {
+  const auto x = normal({4, 3, 5, 6}, 1, 1);
+  const auto position = at::arange(12, at::kLong).view({4, 3});
+  const auto expected = rotate(x, position, 100);
+  EXPECT_TRUE(rotate(x[2][1], position[2][1], 100).equal(expected[2][1]));
+  EXPECT_TRUE(rotate(x.transpose(0, 1), position.t(), 100).equal(expected.transpose(0, 1)));
+  const auto heads = x.transpose(1, 2).contiguous().transpose(1, 2);
+  EXPECT_TRUE(rotate(heads, position, 100).equal(expected));
+  const auto last = x.transpose(0, 3).contiguous().transpose(0, 3);
+  EXPECT_TRUE(rotate(last, position, 100).equal(expected));
+  EXPECT_EQ(rotate(x.narrow(0, 0, 0), position.narrow(0, 0, 0), 100).numel(), 0);
+}
+
+TEST(Rotary, NamesTheArgumentThatIsWrong) {
+  const auto message = [](const at::Tensor& x, const at::Tensor& position) -> std::string {
+    try {
+      rotate(x, position, 1e4);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const auto x = normal({2, 5, 3, 8}, 1, 1);
+  const auto position = at::zeros({2, 5}, at::kLong);
+  EXPECT_EQ(message(x, position[0]), "rotate: position must be [2, 5], got [5]");
+  EXPECT_EQ(message(x, {}), "rotate: position must be [2, 5], got none");
+  EXPECT_EQ(message(x, position.to(at::kMeta)), "rotate: position must be on cpu, got meta");
+  EXPECT_EQ(message(x.narrow(3, 0, 7), position),
+            "rotate: x must be [..., heads, d], d even, none of them 0");
+}
+
+}  // namespace
+}  // namespace bmojo::nn
