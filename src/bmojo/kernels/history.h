@@ -17,7 +17,9 @@ struct History {
   const int64_t* lengths = nullptr;    // [B] tokens of each row, or none: L
 
   int64_t length(int64_t b) const { return lengths != nullptr ? lengths[b] : L; }
-  int64_t position(int64_t b, int64_t t) const { return positions[b * L + t]; }
+  int64_t position(int64_t b, int64_t t) const {
+    return std::max<int64_t>(0, positions[b * L + t]);
+  }
   // How far back token t sees.
   int64_t reach(int64_t b, int64_t t) const { return std::min(depth, position(b, t)); }
   // Row t ≥ -depth: of the tail where it is negative.

@@ -39,9 +39,12 @@ HWY_INLINE float sum_over_row(int64_t n, const Term& term) {
     low = term(i, kLanes, low);
     if constexpr (kLanes < kChains) high = term(i + kLanes, kLanes, high);
   }
-  if (i < n) low = term(i, std::min(kLanes, n - i), low);
-  if constexpr (kLanes < kChains)
-    if (i + kLanes < n) high = term(i + kLanes, n - i - kLanes, high);
+  if (i < n) {
+    // Half of the chains may have no element left: they add the zeros that a wider vector would.
+    low = term(i, std::min(kLanes, n - i), low);
+    if constexpr (kLanes < kChains)
+      high = term(i + kLanes, std::max<int64_t>(0, n - i - kLanes), high);
+  }
   HWY_ALIGN float chains[2 * kLanes];
   hn::Store(low, Floats(), chains);
   hn::Store(high, Floats(), chains + kLanes);
