@@ -1,0 +1,312 @@
+"""What ours is measured against, in Python on torch. Each command prints JSON.
+
+    peers.py limits           sgemm and read bandwidth of this machine
+    peers.py train NAME       a training step of a public model: width 512, vocabulary 4,096
+    peers.py kernels          for each line of bmojo-kernels on stdin, the same by torch itself
+"""
+
+import argparse
+import importlib
+import json
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from measure import HEAD, STATES, TAPS, VOCABULARY, WIDTH, WINDOW
+
+
+def status_bytes(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(name))
+
+
+def best_of(repeat, work, warm_ups=2, patience=float("inf")):
+    """Seconds. After three repeats, only as long as `patience` seconds have not passed."""
+    best, begin = float("inf"), time.perf_counter()
+    for i in range(-warm_ups, repeat):
+        start = time.perf_counter()
+        if i >= 3 and start - begin > patience:
+            break
+        work()
+        if i >= 0:
+            best = min(best, time.perf_counter() - start)
+    return best
+
+
+# limits
+
+def limits(sizes=(1024, 2048, 4096), gibibytes=1.0):
+    sgemm = 0.0
+    for n in sizes:
+        a, b, out = torch.randn(n, n), torch.randn(n, n), torch.empty(n, n)
+        seconds = best_of(max(3, 20 * 1024**3 // n**3), lambda: torch.mm(a, b, out=out))
+        sgemm = max(sgemm, 2 * n**3 / seconds)
+    x = torch.ones(int(gibibytes * 2**28))
+    # Two ways to read it once; which one is nearer to the memory's speed differs by machine.
+    seconds = min(best_of(5, lambda: x.sum()), best_of(5, lambda: torch.dot(x, x)))
+    return {"sgemm": sgemm, "bandwidth": x.nbytes / seconds, "threads": torch.get_num_threads()}
+
+
+# train
+
+def mistral(sliding):
+    from transformers import MistralConfig, MistralForCausalLM
+
+    model = MistralForCausalLM(MistralConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=1984, num_hidden_layers=4,
+        num_attention_heads=WIDTH // HEAD, num_key_value_heads=2, head_dim=HEAD,
+        sliding_window=WINDOW if sliding else None, max_position_embeddings=1 << 16,
+        tie_word_embeddings=True, attn_implementation="sdpa"))
+    return list(model.parameters()), lambda ids: model(ids, use_cache=False).logits
+
+
+def mambapy():
+    from mambapy.mamba import Mamba, MambaConfig, RMSNorm
+
+    body = Mamba(MambaConfig(d_model=WIDTH, n_layers=8, d_state=STATES, d_conv=TAPS, dt_rank=32))
+    table, norm = torch.nn.Embedding(VOCABULARY, WIDTH), RMSNorm(WIDTH)
+    parameters = [*body.parameters(), *table.parameters(), *norm.parameters()]
+    return parameters, lambda ids: norm(body(table(ids))) @ table.weight.T
+
+
+def transformers_mamba():
+    from transformers import MambaConfig, MambaForCausalLM
+
+    model = MambaForCausalLM(MambaConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, state_size=STATES, num_hidden_layers=8, expand=2,
+        conv_kernel=TAPS, time_step_rank=32, tie_word_embeddings=True))
+    return list(model.parameters()), lambda ids: model(ids, use_cache=False).logits
+
+
+MODELS = {
+    "mistral": lambda: mistral(sliding=False),
+    "mistral-sliding": lambda: mistral(sliding=True),
+    "mambapy": mambapy,
+    "transformers-mamba": transformers_mamba,
+}
+COMPILED = "-compiled"  # behind a name: the same under torch.compile
+
+
+def train(name, length, batch, repeat):
+    compiled = name.endswith(COMPILED)
+    if compiled:
+        importlib.import_module("torch._inductor.compile_fx")  # the compiler is not the model's
+    importlib.import_module("transformers")  # memory, nor is the library
+
+    torch.manual_seed(0)
+    before = status_bytes("VmRSS")
+    parameters, logits = MODELS[name.removesuffix(COMPILED)]()
+
+    def loss(inputs, targets):
+        return F.cross_entropy(logits(inputs).flatten(0, 1), targets.flatten())
+
+    if compiled:
+        loss = torch.compile(loss)
+    ids = torch.randint(VOCABULARY, (batch, length + 1))
+    inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+    def step():
+        for parameter in parameters:
+            parameter.grad = None
+        loss(inputs, targets).backward()
+
+    best_of(0, step)
+    if compiled:
+        forget_peak()  # what compiling took is not what training takes
+    seconds = best_of(repeat, step, warm_ups=0)
+    return {"phase": "train", "length": length, "batch": batch, "seconds_per_step": seconds,
+            "peak_rss_bytes": status_bytes("VmHWM") - before,
+            "parameters": sum(p.numel() for p in parameters), "threads": torch.get_num_threads()}
+
+
+def forget_peak():
+    try:
+        with open("/proc/self/clear_refs", "w") as refs:
+            refs.write("5")
+    except OSError:
+        pass  # not allowed here: the peak then includes the compiler
+
+
+# kernels: from the shapes of a case to torch's ways of computing it, as (label, function, inputs)
+
+def leaf(shape, scale=1.0):
+    return (torch.randn(shape) * scale).requires_grad_(True)
+
+
+def scan_peers(shapes):
+    """torch has no selective scan: the public composition is mambapy's, which starts from 0."""
+    from mambapy.pscan import pscan
+
+    def scan(x, dt, z, B, C, A, D, bias):
+        dt = F.softplus(dt + bias)
+        decay = torch.exp(dt.unsqueeze(-1) * A)
+        h = pscan(decay, dt.unsqueeze(-1) * B.unsqueeze(2) * x.unsqueeze(-1))
+        return ((h @ C.unsqueeze(-1)).squeeze(3) + D * x) * F.silu(z)
+
+    inputs = [leaf(shape) for shape in shapes[:8]]
+    with torch.no_grad():
+        inputs[5].copy_(-torch.arange(1.0, shapes[5][1] + 1).expand(shapes[5]))
+    yield "mambapy pscan", scan, inputs
+
+
+def attention_peers(shapes):
+    """The queries are the first input of 4 dimensions, keys or [keys, values] the next of 4 or 5.
+    Visible are the last WINDOW keys; torch has no other memories to attend to."""
+    large = [shape for shape in shapes if len(shape) >= 4]
+    (batch, length, heads, head), groups = large[0], large[1][-2]
+    q = leaf((batch, heads, length, head))
+    k, v = leaf((batch, groups, length, head)), leaf((batch, groups, length, head))
+    t = torch.arange(length)
+    mask = (t[:, None] >= t) & (t[:, None] - t < WINDOW)
+    yield ("SDPA, mask", lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, enable_gqa=True), [q, k, v])
+    # The same with keys and values repeated per head, which reaches other code inside torch.
+    yield ("SDPA, mask, repeated", lambda q, k, v: F.scaled_dot_product_attention(
+        q, k.repeat_interleave(heads // groups, 1), v.repeat_interleave(heads // groups, 1),
+        attn_mask=mask), [q, k, v])
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    blocks = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < WINDOW), None, None, length,
+                               length, device="cpu")
+    flex = torch.compile(flex_attention)
+    yield ("flex_attention", lambda q, k, v: flex(q, k, v, block_mask=blocks, enable_gqa=True),
+           [q, k, v])
+
+
+def norm_peers(shapes):
+    """With two inputs of a width, their sum is normalised and handed on as well."""
+    width = shapes[0][-1]
+    wide = [leaf(shape) for shape in shapes if len(shape) > 1 and shape[-1] == width][:2]
+
+    def norm(gain, *wide):
+        x = sum(wide)
+        y = F.rms_norm(x, (width,), gain, 1e-5)
+        return (y, x) if len(wide) > 1 else y
+
+    yield "rms_norm", norm, [leaf((width,)), *wide]
+
+
+def swiglu_peers(shapes):
+    if len(shapes) > 1 and shapes[0] == shapes[1]:
+        yield "silu(g) * u", lambda g, u: F.silu(g) * u, [leaf(shapes[0]), leaf(shapes[1])]
+    else:
+        def halves(x):
+            gate, up = x.chunk(2, -1)
+            return F.silu(gate) * up
+
+        yield "silu(g) * u", halves, [leaf(shapes[0])]
+
+
+def conv_peers(shapes):
+    (batch, length, channels) = shapes[0]
+    taps = next(s[-1] for s in shapes[1:] if s[0] == channels and len(s) > 1)
+    inputs = [leaf(shapes[0]), leaf((channels, 1, taps)), leaf((channels,))]
+
+    def conv(x, weight, bias):
+        y = F.conv1d(x.transpose(1, 2), weight, bias, padding=taps - 1, groups=channels)
+        return F.silu(y[..., :length]).transpose(1, 2)
+
+    yield "conv1d, silu", conv, inputs
+
+
+def cross_entropy_peers(shapes):
+    """Every position is scored; x comes first, the weights second."""
+    x, weight = leaf(shapes[0]), leaf(shapes[1], shapes[1][-1] ** -0.5)
+    targets = torch.randint(shapes[1][0], (x.numel() // shapes[0][-1],))
+    yield ("linear, cross_entropy",
+           lambda x, w: F.cross_entropy(F.linear(x, w).flatten(0, -2), targets), [x, weight])
+
+
+def rotary_peers(shapes):
+    """cos and sin are given: models compute them once a step."""
+    (_, length, _, head) = shape = next(s for s in shapes if len(s) == 4)
+    angle = torch.arange(length)[:, None, None] * 1e4 ** (-torch.arange(head // 2) / (head // 2))
+    cos, sin = (f(angle).repeat(1, 1, 2) for f in (torch.cos, torch.sin))
+
+    def rotate(x):
+        a, b = x.chunk(2, -1)
+        return x * cos + torch.cat((-b, a), -1) * sin
+
+    yield "composed", rotate, [leaf(shape)]
+
+
+KERNELS = {
+    "selective_scan": scan_peers,
+    "memory_attention": attention_peers,
+    "norm": norm_peers,
+    "swiglu": swiglu_peers,
+    "causal_conv1d_silu": conv_peers,
+    "rotary": rotary_peers,
+    "linear_cross_entropy": cross_entropy_peers,
+}
+
+
+PATIENCE = 4.0  # seconds a kernel's peer may be repeated for
+
+
+def reason(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+def time_kernel(label, function, inputs, repeat):
+    """Seconds forward and backward, the loss not timed; or why torch does not offer one of them."""
+    try:
+        outputs = function(*inputs)
+        weights = [torch.randn_like(y) for y in (outputs if type(outputs) is tuple else [outputs])]
+
+        forwards = []
+
+        def whole():
+            start = time.perf_counter()
+            outputs = function(*inputs)
+            forwards.append(time.perf_counter() - start)
+            torch.autograd.grad(outputs, inputs, weights)
+
+        seconds, forward = best_of(repeat, whole, patience=PATIENCE), min(forwards)
+        return {"label": label, "forward": forward, "backward": seconds - forward}
+    except Exception as error:
+        refused = {"label": label, "error": "no backward: " + reason(error)}
+    try:
+        constants = [x.detach() for x in inputs]
+        return refused | {"forward": best_of(repeat, lambda: function(*constants))}
+    except Exception as error:
+        return refused | {"error": reason(error)}
+
+
+def kernels(repeat):
+    for line in sys.stdin:
+        case = json.loads(line)
+        found = []
+        try:
+            for peer in KERNELS.get(case["kernel"], lambda shapes: [])(case["inputs"]):
+                found.append(time_kernel(*peer, repeat))
+        except Exception as error:  # one peer that cannot be made leaves the others
+            found.append({"label": "torch", "error": reason(error)})
+        yield {"kernel": case["kernel"], "name": case["name"], "peers": found}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("limits")
+    verb.add_argument("--small", action="store_true", help="only try it")
+    verb = verbs.add_parser("train")
+    verb.add_argument("name", choices=[n + c for n in MODELS for c in ("", COMPILED)])
+    verb.add_argument("--length", type=int, default=2048)
+    verb.add_argument("--batch", type=int, default=1)
+    verb.add_argument("--repeat", type=int, default=3)
+    verb = verbs.add_parser("kernels")
+    verb.add_argument("--repeat", type=int, default=5)
+    options = parser.parse_args()
+    if options.verb == "limits":
+        print(json.dumps(limits((256,), 0.01) if options.small else limits()))
+    elif options.verb == "train":
+        print(json.dumps(train(options.name, options.length, options.batch, options.repeat)))
+    else:
+        for result in kernels(options.repeat):
+            print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
