@@ -7,7 +7,7 @@ CMAKE := cmake
 BUILD := build/release
 export TORCH
 
-.PHONY: all setup build demo test test-fast bench format lint sanitize mutants clean
+.PHONY: all setup build demo test test-fast bench bench-full format lint sanitize mutants clean
 
 all: build
 
@@ -33,6 +33,10 @@ test-fast: build
 
 bench: build
 	@.venv/bin/python tools/bench.py --bin $(BUILD)/bin
+
+# Hours; may be stopped and started again.
+bench-full: build
+	@.venv/bin/python tools/bench_full.py --bin $(BUILD)/bin
 
 SOURCES := $(shell find src tests bench -name "*.cpp" -o -name "*.h")
 
