@@ -15,3 +15,10 @@ add_library(torch_cpu_only INTERFACE)
 target_compile_options(torch_cpu_only INTERFACE "SHELL:-idirafter \"${TORCH_INCLUDE}\""
   "SHELL:-idirafter \"${TORCH_INCLUDE}/torch/csrc/api/include\"")
 target_link_libraries(torch_cpu_only INTERFACE ${TORCH_CPU} ${TORCH_C10})
+# at::parallel_for is compiled into its caller, and only with OpenMP does it use torch's threads.
+# Linked is torch's own runtime: a second one in the process would double the threads.
+file(GLOB TORCH_OPENMP ${BMOJO_TORCH_DIR}/lib/libgomp*.so*)
+if(NOT TORCH_OPENMP)
+  set(TORCH_OPENMP gomp)
+endif()
+target_link_libraries(torch_cpu_only INTERFACE ${TORCH_OPENMP})

@@ -2,18 +2,7 @@
 
 #include <torch/torch.h>
 
-#include <atomic>
-
 namespace bmojo::nn {
-
-void parallel_for(int64_t n, const kernels::Task& task) {
-  const int64_t threads = std::min<int64_t>(n, at::get_num_threads());
-  if (threads <= 1 || at::in_parallel_region()) return kernels::serial_for(n, task);
-  std::atomic<int64_t> next = 0;
-  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
-    for (int64_t i = next++; i < n; i = next++) task(i);
-  });
-}
 
 at::Tensor lengths_tensor(const std::vector<int64_t>& lengths) {
   return lengths.empty() ? at::Tensor() : torch::tensor(lengths, torch::kLong);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bmojo/base/error.h"
-#include "bmojo/kernels/parallel.h"
 #include "bmojo/kernels/rows.h"
+#include "bmojo/nn/parallel.h"
 
 // What the wrappers over kernels share: when a kernel can run, how its arguments are checked, and
 // how torch's threads and tensors reach it.
@@ -81,9 +81,6 @@ inline void check_lengths(const char* operation, const std::vector<int64_t>& len
 }
 // [B], undefined where there are none.
 at::Tensor lengths_tensor(const std::vector<int64_t>& lengths);
-
-// torch's threads; a thread takes the next task when it is done with one.
-void parallel_for(int64_t n, const kernels::Task& task);
 
 // x [B, L, n] with dense rows at one stride; copied only where it is not so already.
 at::Tensor with_rows(const at::Tensor& x);
