@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "bmojo/nn/fused.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {
@@ -53,6 +54,9 @@ TEST(Selection, StreamingRuleWithTiesAndSpecialValues) {
     config.window = w;
     const Layout layout(config, Rows{1, L, {}, {}}, {}, at::kCPU);
     const auto all = candidates_of(torch::tensor(innovation, at::kDouble).unsqueeze(0));
+    // The one pass of the CPU and the tensor operations of other devices in turn.
+    std::optional<ReferenceOnly> reference;
+    if (trial % 2) reference.emplace();
     const auto chosen = select(all, layout, w, m, {});
     for (size_t i = 0; i < layout.pieces.size(); ++i) {
       const auto& piece = layout.pieces[i];

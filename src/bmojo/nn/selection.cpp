@@ -2,9 +2,12 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "bmojo/base/error.h"
+#include "bmojo/kernels/selection.h"
+#include "bmojo/nn/fused.h"
 #include "bmojo/nn/rows.h"
 
 namespace bmojo::nn {
@@ -83,6 +86,65 @@ Waves make_waves(const Layout& layout, int64_t window, int64_t first_token, int6
           host_tensor(slot, {static_cast<int64_t>(slot.size())}, device)};
 }
 
+// The sets of one row while its pieces go by, as sources.
+struct RowSets {
+  std::vector<int64_t> frozen, running;
+};
+
+// What the sets of the incoming state hold; empty places are left out.
+RowSets held_sets(const Candidates& c, const at::TensorAccessor<int64_t, 2>& position, int64_t b) {
+  RowSets sets;
+  for (int64_t j = 0; j < c.num_held; ++j) {
+    if (position[b][j] != kNowhere) sets.frozen.push_back(j);
+    if (position[b][c.num_held + j] != kNowhere) sets.running.push_back(c.num_held + j);
+  }
+  return sets;
+}
+
+// Row by row and piece by piece, in one pass over the tokens.
+Selection select_in_one_pass(const Candidates& c, const Layout& layout, int64_t window, int64_t m) {
+  const int64_t B = layout.batch, P = std::ssize(layout.pieces), held = c.num_held,
+                nothing = c.position.size(1) - 1;
+  const auto position = c.position.accessor<int64_t, 2>();
+  const auto wide = c.innovation.detach().to(at::kDouble);
+  const auto innovation = wide.accessor<double, 2>();
+  const auto empty = at::full({P, m}, nothing, c.position.options());
+  Selection out{empty, at::full({B, m}, nothing, empty.options()),
+                at::full({B, m}, nothing, empty.options()), at::full_like(empty, kNowhere)};
+  auto visible = out.visible.accessor<int64_t, 2>(), kept = out.kept.accessor<int64_t, 2>(),
+       frozen = out.frozen.accessor<int64_t, 2>(), running = out.running.accessor<int64_t, 2>();
+  const auto put = [](const std::vector<int64_t>& set, at::TensorAccessor<int64_t, 1> to) {
+    std::ranges::copy(set, to.data());
+  };
+
+  std::vector<RowSets> rows;
+  for (int64_t b = 0; b < B; ++b) rows.push_back(held_sets(c, position, b));
+  std::vector<double> values;
+  std::vector<int64_t> places, scratch;
+  for (int64_t i = 0; i < P; ++i) {
+    const auto& piece = layout.pieces[i];
+    auto& sets = rows[piece.row];
+    if (piece.position == 0) sets.running.clear();
+    if (piece.position % window == 0) sets.frozen = sets.running;
+    put(sets.frozen, visible[i]);
+    auto candidates = sets.running;
+    for (int64_t q = 0; q < piece.count; ++q) candidates.push_back(2 * held + piece.column + q);
+    values.clear();
+    for (const auto source : candidates) values.push_back(innovation[piece.row][source]);
+    kernels::keep_largest(values, m, places, scratch);
+    sets.running.clear();
+    for (const auto place : places) {
+      sets.running.push_back(candidates[place]);
+      kept[i][std::ssize(sets.running) - 1] = position[piece.row][candidates[place]];
+    }
+  }
+  for (int64_t b = 0; b < B; ++b) {
+    put(rows[b].frozen, frozen[b]);
+    put(rows[b].running, running[b]);
+  }
+  return out;
+}
+
 }  // namespace
 
 at::Tensor Candidates::flat(const at::Tensor& rows, const at::Tensor& source) const {
@@ -118,6 +180,8 @@ Candidates gather_candidates(const LayerState& state, const Layout& layout,
 Selection select(const Candidates& c, const Layout& layout, int64_t window, int64_t m,
                  const at::Tensor& given) {
   torch::NoGradGuard choice_has_no_gradient;
+  if (!given.defined() && c.position.is_cpu() && !ReferenceOnly::active())
+    return select_in_one_pass(c, layout, window, m);
   const auto device = c.position.device();
   const int64_t B = layout.batch, held = c.num_held, nothing = c.position.size(1) - 1;
   const auto waves = make_waves(layout, window, 2 * held, nothing, device);
