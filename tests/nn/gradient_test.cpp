@@ -154,5 +154,36 @@ TEST(Gradient, LinearScan) {
   }
 }
 
+// Over two segments, through the carried state: the same gradients as when everything is kept.
+TEST(Gradient, RecomputedLayersGiveTheSame) {
+  for (const auto type : {at::kDouble, at::kFloat})
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      auto config = random_config(seed);
+      config.num_layers = 3;
+      if (seed % 2) config.pattern = "bmojo,ssm,attention";
+      if (seed % 2) config.innovation_bias = true;
+      SCOPED_TRACE(fmt::format("seed {}: {}", seed, describe(config)));
+      const auto gradients = [&](bool recompute) {
+        Model model(config, strong_parameters(config, seed, type));
+        model.require_gradients();
+        const auto ids = (at::arange(38, at::kLong) * 7 % config.vocab_size).view({2, 19});
+        CallOptions call;
+        call.recompute = recompute;
+        const auto first = model.forward(ids.narrow(1, 0, 8), {}, call);
+        const auto second = model.forward(ids.narrow(1, 8, 11), first.state, call);
+        (readout(first.hidden) + readout(second.hidden)).backward();
+        std::vector<at::Tensor> out;
+        for (const auto& [name, tensor] : model.parameters()) out.push_back(tensor.grad());
+        return out;
+      };
+      const auto kept = gradients(false), again = gradients(true);
+      for (size_t i = 0; i < kept.size(); ++i) {
+        ASSERT_EQ(kept[i].defined(), again[i].defined()) << i;
+        if (!kept[i].defined()) continue;
+        EXPECT_LE(test::relative_error(again[i], kept[i]), type == at::kDouble ? 1e-12 : 1e-5) << i;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace bmojo::nn

@@ -16,7 +16,7 @@ struct Options {
   Common common;
   std::string model;
   ModelChoice choice;
-  bool train = false, no_optimizer = false;
+  bool train = false, no_optimizer = false, recompute = false;
   int64_t length = 2048, batch = 1, repeat = 3;
 };
 
@@ -67,10 +67,12 @@ void run_bench(const Options& options) {
   const auto clear = [&] {
     for (auto& tensor : parameters) tensor.mutable_grad() = at::Tensor();
   };
+  nn::CallOptions call;
+  call.recompute = options.recompute;
   const auto step = [&] {
     clear();
     const double mean = 1 / static_cast<double>(targets.numel());
-    model.loss(model.forward(inputs).hidden, targets, mean).backward();
+    model.loss(model.forward(inputs, {}, call).hidden, targets, mean).backward();
   };
   const double seconds = best_of(options.repeat, step);
   const int64_t peak = status_bytes("VmHWM") - before;
@@ -110,6 +112,8 @@ void add_bench_verb(CLI::App& app) {
   verb->add_flag("--train", options->train, "Forward and backward, and with the optimiser");
   verb->add_flag("--no-optimizer", options->no_optimizer,
                  "Only forward and backward: half the time of the measurement");
+  verb->add_flag("--recompute", options->recompute,
+                 "Compute each layer again in the backward pass, to save memory");
   verb->add_option("--length", options->length, "Tokens a sequence")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->option_text("N [2048]");

@@ -37,8 +37,14 @@ at::Tensor from_row(const at::Tensor& index, int64_t first) {
 
 }  // namespace
 
-Layer::Layer(const Config& config, LayerKind kind, const Lookup& weight)
-    : config_(config), kind_(kind), norm_(weight("norm.weight")) {
+Layer::Layer(const Config& config, LayerKind kind, const Lookup& lookup)
+    : config_(config), kind_(kind) {
+  const auto weight = [&](const std::string& leaf) {
+    const auto found = lookup(leaf);
+    if (found.defined()) parameters_.push_back(found);
+    return found;
+  };
+  norm_ = weight("norm.weight");
   in_ = weight("ssm.in_proj.weight");
   in_bias_ = weight("ssm.in_proj.bias");
   conv_ = weight("ssm.conv1d.weight");

@@ -39,6 +39,8 @@ class Layer {
   // What a layer carries before the first token.
   LayerState initial_state(int64_t batch) const;
 
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+
  private:
   at::Tensor ssm(const at::Tensor& u, const Layout& layout, const LayerState& state,
                  LayerState& next) const;
@@ -68,6 +70,7 @@ class Layer {
 
   Config config_;
   LayerKind kind_;
+  std::vector<at::Tensor> parameters_;
   at::Tensor norm_;
   at::Tensor in_, in_bias_, conv_, conv_bias_, x_proj_, dt_, dt_bias_, a_log_, d_, out_, out_bias_;
   at::Tensor q_, k_, v_, o_, fading_norm_, fading_k_, fading_v_, beta_;

@@ -8,6 +8,7 @@
 #include "bmojo/model/init.h"
 #include "bmojo/model/tensors.h"
 #include "bmojo/nn/linear_cross_entropy.h"
+#include "bmojo/nn/recompute.h"
 #include "bmojo/nn/rows.h"
 
 namespace bmojo::nn {
@@ -102,18 +103,21 @@ Output Model::forward(const at::Tensor& ids, const State& state, const CallOptio
 Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const State& state,
                                const CallOptions& call) const {
   const Rows rows{x.size(0), x.size(1), call.lengths, call.documents};
-  const Layout layout(config_, rows, state.cursor, x.device());
+  const auto layout = std::make_shared<const Layout>(config_, rows, state.cursor, x.device());
   require(state.layers.empty() || state.layers.size() == layers_.size(),
           "forward: state must have {} layers, got {}", layers_.size(), state.layers.size());
   require(call.selections.empty() || call.selections.size() == layers_.size(),
           "forward: selections must be one a layer = {}, got {}", layers_.size(),
           call.selections.size());
-  Output out{.hidden = x, .state = {layout.next, {}}, .innovations = {}, .selections = {}};
+  Output out{.hidden = x, .state = {layout->next, {}}, .innovations = {}, .selections = {}};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
-    auto [y, next, innovation, selection] = layer.forward(
-        out.hidden, layout, state.layers.empty() ? layer.initial_state(x.size(0)) : state.layers[i],
-        ids, call.selections.empty() ? kNone : call.selections[i]);
+    const auto before = state.layers.empty() ? layer.initial_state(x.size(0)) : state.layers[i];
+    const auto& given = call.selections.empty() ? kNone : call.selections[i];
+    auto [y, next, innovation, selection] =
+        call.recompute && at::GradMode::is_enabled()
+            ? forward_recomputed(layer, out.hidden, layout, before, ids, given)
+            : layer.forward(out.hidden, *layout, before, ids, given);
     out.hidden = y;
     out.state.layers.push_back(std::move(next));
     out.innovations.push_back(innovation);

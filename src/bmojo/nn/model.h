@@ -27,6 +27,7 @@ struct CallOptions {
   std::vector<int64_t> lengths;
   std::vector<int64_t> documents;
   std::vector<at::Tensor> selections;  // a layer each, as Output has them
+  bool recompute = false;              // keep a layer's inputs only, for the backward pass
 };
 
 struct Output {
