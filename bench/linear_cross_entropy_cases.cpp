@@ -26,7 +26,7 @@ const Shape kShapes[] = {
     {.name = "small", .T = 64, .D = 32, .V = 128},
     {.name = "wide", .T = 8, .D = 24, .V = 5000},
     {.name = "tall", .T = 900, .D = 8, .V = 48},
-    {.name = "many_blocks", .T = 40, .D = 4, .V = 100'000},
+    {.name = "many_blocks", .T = 600, .D = 4, .V = 9000},
     {.name = "some_unscored", .T = 64, .D = 32, .V = 96, .unscored = 3},
     {.name = "most_scored", .T = 64, .D = 32, .V = 96, .unscored = 30},
     {.name = "sure", .T = 32, .D = 16, .V = 64, .scale = 100},
@@ -39,7 +39,7 @@ const Shape kShapes[] = {
     {.name = "odd_f", .T = 77, .D = 21, .V = 257, .unscored = 5},
     {.name = "odd_g", .T = 9, .D = 11, .V = 4099},
     {.name = "odd_h", .T = 63, .D = 31, .V = 31, .scale = 20},
-    {.name = "odd_i", .T = 21, .D = 2, .V = 100'001},
+    {.name = "odd_i", .T = 521, .D = 2, .V = 8001},
     {.name = "head_4k", .T = 2048, .D = 512, .V = 4096, .timed = true},
     {.name = "head_32k", .T = 1024, .D = 512, .V = 32'000, .timed = true},
 };

@@ -134,7 +134,7 @@ def leaf(shape, scale=1.0):
     return (torch.randn(shape) * scale).requires_grad_(True)
 
 
-def scan_peers(shapes):
+def scan_peers(shapes, name):
     """torch has no selective scan: the public composition is mambapy's, which starts from 0."""
     from mambapy.pscan import pscan
 
@@ -150,15 +150,18 @@ def scan_peers(shapes):
     yield "mambapy pscan", scan, inputs
 
 
-def attention_peers(shapes):
-    """The queries are the first input of 4 dimensions, keys or [keys, values] the next of 4 or 5.
-    Visible are the last WINDOW keys; torch has no other memories to attend to."""
-    large = [shape for shape in shapes if len(shape) >= 4]
-    (batch, length, heads, head), groups = large[0], large[1][-2]
-    q = leaf((batch, heads, length, head))
-    k, v = leaf((batch, groups, length, head)), leaf((batch, groups, length, head))
+def attention_peers(shapes, name):
+    """Queries [T, H, d], then rows of keys and values [R, 2, G, d]. Visible are the last WINDOW
+    keys, or all in the `full` cases; torch has no other memories to attend to."""
+    (length, heads, head), groups = shapes[0], shapes[1][2]
+    window = length if name.startswith("full") else WINDOW
+    q = leaf((1, heads, length, head))
+    k, v = leaf((1, groups, length, head)), leaf((1, groups, length, head))
     t = torch.arange(length)
-    mask = (t[:, None] >= t) & (t[:, None] - t < WINDOW)
+    mask = (t[:, None] >= t) & (t[:, None] - t < window)
+    if window == length:
+        yield ("SDPA, causal", lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=True), [q, k, v])
     yield ("SDPA, mask", lambda q, k, v: F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, enable_gqa=True), [q, k, v])
     # The same with keys and values repeated per head, which reaches other code inside torch.
@@ -167,14 +170,14 @@ def attention_peers(shapes):
         attn_mask=mask), [q, k, v])
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    blocks = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < WINDOW), None, None, length,
+    blocks = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < window), None, None, length,
                                length, device="cpu")
     flex = torch.compile(flex_attention)
     yield ("flex_attention", lambda q, k, v: flex(q, k, v, block_mask=blocks, enable_gqa=True),
            [q, k, v])
 
 
-def norm_peers(shapes):
+def norm_peers(shapes, name):
     """With two inputs of a width, their sum is normalised and handed on as well."""
     width = shapes[0][-1]
     wide = [leaf(shape) for shape in shapes if len(shape) > 1 and shape[-1] == width][:2]
@@ -187,7 +190,7 @@ def norm_peers(shapes):
     yield "rms_norm", norm, [leaf((width,)), *wide]
 
 
-def swiglu_peers(shapes):
+def swiglu_peers(shapes, name):
     if len(shapes) > 1 and shapes[0] == shapes[1]:
         yield "silu(g) * u", lambda g, u: F.silu(g) * u, [leaf(shapes[0]), leaf(shapes[1])]
     else:
@@ -198,7 +201,7 @@ def swiglu_peers(shapes):
         yield "silu(g) * u", halves, [leaf(shapes[0])]
 
 
-def conv_peers(shapes):
+def conv_peers(shapes, name):
     (batch, length, channels) = shapes[0]
     taps = next(s[-1] for s in shapes[1:] if s[0] == channels and len(s) > 1)
     inputs = [leaf(shapes[0]), leaf((channels, 1, taps)), leaf((channels,))]
@@ -210,7 +213,7 @@ def conv_peers(shapes):
     yield "conv1d, silu", conv, inputs
 
 
-def cross_entropy_peers(shapes):
+def cross_entropy_peers(shapes, name):
     """Every position is scored; x comes first, the weights second."""
     x, weight = leaf(shapes[0]), leaf(shapes[1], shapes[1][-1] ** -0.5)
     targets = torch.randint(shapes[1][0], (x.numel() // shapes[0][-1],))
@@ -218,7 +221,7 @@ def cross_entropy_peers(shapes):
            lambda x, w: F.cross_entropy(F.linear(x, w).flatten(0, -2), targets), [x, weight])
 
 
-def rotary_peers(shapes):
+def rotary_peers(shapes, name):
     """cos and sin are given: models compute them once a step."""
     (_, length, _, head) = shape = next(s for s in shapes if len(s) == 4)
     angle = torch.arange(length)[:, None, None] * 1e4 ** (-torch.arange(head // 2) / (head // 2))
@@ -234,7 +237,8 @@ def rotary_peers(shapes):
 KERNELS = {
     "selective_scan": scan_peers,
     "memory_attention": attention_peers,
-    "norm": norm_peers,
+    "rms_norm": norm_peers,
+    "add_rms_norm": norm_peers,
     "swiglu": swiglu_peers,
     "causal_conv1d_silu": conv_peers,
     "rotary": rotary_peers,
@@ -279,7 +283,8 @@ def kernels(repeat):
         case = json.loads(line)
         found = []
         try:
-            for peer in KERNELS.get(case["kernel"], lambda shapes: [])(case["inputs"]):
+            for peer in KERNELS.get(case["kernel"], lambda shapes, name: [])(
+                    case["inputs"], case["name"]):
                 found.append(time_kernel(*peer, repeat))
         except Exception as error:  # one peer that cannot be made leaves the others
             found.append({"label": "torch", "error": reason(error)})

@@ -11,9 +11,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// So many logits at a time: they stay in the cache between the product and the softmax, and the
-// sum of the weight's gradient is not read too often.
-constexpr int64_t kLogitsAtOnce = 1 << 21;
+// So many logits at a time: they stay in the cache between the product and the softmax; but not
+// fewer positions, or the products would mostly read and write the weight's gradient.
+constexpr int64_t kLogitsAtOnce = 1 << 21, kFewestPositions = 256;
 
 struct FusedLoss : torch::autograd::Function<FusedLoss> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
@@ -21,7 +21,7 @@ struct FusedLoss : torch::autograd::Function<FusedLoss> {
                             bool to_hidden, bool to_weight) {
     const int64_t V = weight.size(0);
     const auto scored = at::nonzero(target != kUnscored).squeeze(1);
-    const int64_t T = scored.size(0), step = std::max<int64_t>(1, kLogitsAtOnce / V);
+    const int64_t T = scored.size(0), step = std::max(kFewestPositions, kLogitsAtOnce / V);
     const bool every = T == target.size(0);
     const auto x = every ? hidden.contiguous() : hidden.index_select(0, scored);
     const auto wanted = every ? target.contiguous() : target.index_select(0, scored);
