@@ -8,6 +8,7 @@
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/model/tensors.h"
+#include "bmojo/nn/adamw.h"
 
 namespace bmojo {
 namespace {
@@ -78,10 +79,10 @@ void run_bench(const Options& options) {
   const int64_t peak = status_bytes("VmHWM") - before;
   double with_optimizer = NAN;  // null in JSON
   if (!options.no_optimizer) {
-    torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-4));
+    nn::AdamW optimizer({{parameters, 1e-4, 0.1}});
     with_optimizer = best_of(options.repeat, [&] {
       step();
-      optimizer.step();
+      optimizer.step(/*max_norm=*/1);
     });
   }
   const int64_t count = count_parameters(model.config());

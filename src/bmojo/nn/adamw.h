@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace bmojo::nn {
+
+// AdamW over groups of parameters with rates of their own:
+//   m ← β₁ m + (1 - β₁) g,  v ← β₂ v + (1 - β₂) g²,
+//   p ← p - rate (weight_decay p + (m / (1 - β₁ⁿ)) / (√(v / (1 - β₂ⁿ)) + eps))
+// by torch's fused kernel: one pass over p, g, m and v.
+struct AdamWGroup {
+  std::vector<at::Tensor> parameters;
+  double rate = 1e-3, weight_decay = 0.1;
+};
+
+class AdamW {
+ public:
+  explicit AdamW(std::vector<AdamWGroup> groups, double beta1 = 0.9, double beta2 = 0.95,
+                 double eps = 1e-8);
+
+  // One step from the parameters' gradients (those without one are left alone). Returns the norm
+  // over all gradients; where it exceeds max_norm (0: never), the step is that of gradients scaled
+  // down to it. The scaling is part of the same pass: gradients are not rewritten before it. A norm
+  // that is not finite changes nothing.
+  double step(double max_norm = 0);
+
+  std::vector<AdamWGroup>& groups() { return groups_; }
+  int64_t num_steps() const { return num_steps_; }
+
+ private:
+  struct Moments {
+    std::vector<at::Tensor> first, second;  // a parameter each
+  };
+  std::vector<AdamWGroup> groups_;
+  std::vector<Moments> moments_;  // a group each
+  double beta1_, beta2_, eps_;
+  int64_t num_steps_ = 0;
+};
+
+}  // namespace bmojo::nn
