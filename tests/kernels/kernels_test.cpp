@@ -177,7 +177,7 @@ TEST(Kernels, CrossEntropyIsTheNegativeLogarithm) {
     const auto before = x;
     const std::vector<int64_t> target = {0, V / 2, V - 1};
     std::vector<float> loss(3);
-    cross_entropy(x.data(), target.data(), 3, V, 2, loss.data(), serial_for);
+    cross_entropy(x.data(), target.data(), 3, V, true, 2, loss.data(), serial_for);
     for (size_t i = 0; i < 3; ++i) {
       double sum = 0, gradient = 0;
       for (int64_t j = 0; j < V; ++j) {

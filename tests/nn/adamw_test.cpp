@@ -31,11 +31,13 @@ TEST(AdamW, IsTorchsWithClipping) {
         Options(1e-2));
     for (uint64_t step = 0; step < 10; ++step) {
       for (uint64_t i = 0; i < 3; ++i) {
+        if (i == 2 && step < 4) continue;  // joins late: its own steps count
         ours[i].mutable_grad() = normal(ours[i].sizes(), 1, 100 + 10 * step + i);
         theirs[i].mutable_grad() = ours[i].grad().clone();
       }
       double norm = 0;
-      for (const auto& x : theirs) norm += x.grad().square().sum().item<double>();
+      for (const auto& x : theirs)
+        if (x.grad().defined()) norm += x.grad().square().sum().item<double>();
       if (max_norm > 0) torch::nn::utils::clip_grad_norm_(theirs, max_norm);
       EXPECT_NEAR(optimizer.step(max_norm), std::sqrt(norm), 1e-5);
       expected.step();

@@ -43,6 +43,14 @@ TEST(LinearCrossEntropy, ScalesByTheGradientFromAboveOnce) {
   EXPECT_THROW(loss.backward(), Error);
 }
 
+TEST(LinearCrossEntropy, AScaleOfZeroHasAGradientOfZero) {
+  auto hidden = normal({3, 4}, 1, 1).requires_grad_(true);
+  const auto loss = linear_cross_entropy(hidden, normal({9, 4}, 1, 2), at::arange(3, at::kLong), 0);
+  loss.backward();
+  EXPECT_EQ(loss.item<double>(), 0);
+  EXPECT_TRUE(hidden.grad().eq(0).all().item<bool>());
+}
+
 TEST(LinearCrossEntropy, NotANumberStaysOne) {
   auto hidden = normal({3, 4}, 1, 1);
   hidden[1].fill_(NAN);

@@ -117,5 +117,20 @@ TEST(MemoryAttention, NamesTheArgumentThatIsWrong) {
             "memory_attention: bias must be [1, up to 67], got [3, 7]");
 }
 
+TEST(MemoryAttention, RunsMustLieApartAndInside) {
+  EXPECT_THROW(QueryRuns({{0, 10}}, 5, at::kCPU), Error);
+  EXPECT_THROW(QueryRuns({{-1, 2}}, 5, at::kCPU), Error);
+  EXPECT_THROW(QueryRuns({{0, 3}, {2, 3}}, 6, at::kCPU), Error);
+  EXPECT_NO_THROW(QueryRuns({{3, 3}, {0, 3}}, 6, at::kCPU));
+}
+
+TEST(MemoryAttention, ASecondDerivativeIsRefused) {
+  auto problem = window_problem({0});
+  problem.q.requires_grad_(true);
+  EXPECT_THROW(torch::autograd::grad({problem.result().sum()}, {problem.q}, {},
+                                     /*retain_graph=*/true, /*create_graph=*/true),
+               Error);
+}
+
 }  // namespace
 }  // namespace bmojo::nn

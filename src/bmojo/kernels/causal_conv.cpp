@@ -65,8 +65,8 @@ void forward(const CausalConv& conv, float* y, float* next_tail, const ParallelF
 struct TapGradients {
   explicit TapGradients(int64_t K)
       : size(static_cast<size_t>((K + 1) * kHistoryGroup)),
-        part(hwy::AllocateAligned<float>(size)),
-        total(hwy::AllocateAligned<float>(size)) {
+        part(scratch(static_cast<int64_t>(size))),
+        total(scratch(static_cast<int64_t>(size))) {
     std::fill_n(part.get(), size, 0.0f);
     std::fill_n(total.get(), size, 0.0f);
   }

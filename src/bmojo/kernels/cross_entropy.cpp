@@ -41,8 +41,8 @@ float exponentiate_row(float* x, int64_t size, float largest) {
   return sum_of_chains(chains);
 }
 
-void cross_entropy_rows(float* x, const int64_t* target, int64_t n, int64_t size, float scale,
-                        float* loss, const ParallelFor& parallel) {
+void cross_entropy_rows(float* x, const int64_t* target, int64_t n, int64_t size, bool gradient,
+                        float scale, float* loss, const ParallelFor& parallel) {
   constexpr int64_t kRows = 8;
   run(parallel, (n + kRows - 1) / kRows, [&](int64_t task) HWY_ATTR {
     for (int64_t i = task * kRows; i < std::min(n, (task + 1) * kRows); ++i) {
@@ -50,7 +50,7 @@ void cross_entropy_rows(float* x, const int64_t* target, int64_t n, int64_t size
       const float largest = largest_of(row, size), wanted = row[target[i]];
       const float sum = exponentiate_row(row, size, largest);
       loss[i] = largest + hn::GetLane(log(all(sum))) - wanted;
-      if (scale == 0) continue;
+      if (!gradient) continue;
       const V factor = all(scale / sum);
       for (int64_t j = 0; j < size; j += kLanes) {
         const int64_t count = std::min<int64_t>(kLanes, size - j);
@@ -69,9 +69,9 @@ namespace bmojo::kernels {
 
 HWY_EXPORT(cross_entropy_rows);
 
-void cross_entropy(float* x, const int64_t* target, int64_t n, int64_t V, float scale, float* loss,
-                   const ParallelFor& parallel) {
-  HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(x, target, n, V, scale, loss, parallel);
+void cross_entropy(float* x, const int64_t* target, int64_t n, int64_t V, bool gradient,
+                   float scale, float* loss, const ParallelFor& parallel) {
+  HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(x, target, n, V, gradient, scale, loss, parallel);
 }
 
 }  // namespace bmojo::kernels

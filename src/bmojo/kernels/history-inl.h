@@ -6,12 +6,11 @@
 #define BMOJO_KERNELS_HISTORY_INL_H_
 #endif
 
-#include <hwy/aligned_allocator.h>
-
 #include <vector>
 
 #include "bmojo/kernels/history.h"
 #include "bmojo/kernels/row-inl.h"
+#include "bmojo/kernels/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace bmojo::kernels::HWY_NAMESPACE {
@@ -39,7 +38,7 @@ HWY_INLINE void back_through(const History& h, int64_t b, int64_t first, int64_t
                              const Fill& fill, const Weight& weight) {
   const int64_t taps = h.depth + 1, length = h.length(b);
   // A token reaches depth rows back: d of the last taps tokens, round and round.
-  const auto ring = hwy::AllocateAligned<float>(static_cast<size_t>(taps * kHistoryGroup));
+  const auto ring = scratch(taps * kHistoryGroup);
   const auto d = [&](int64_t t) { return ring.get() + t % taps * kHistoryGroup; };
   std::vector<int64_t> readers(static_cast<size_t>(taps));
   for (int64_t t = length - 1; t >= -h.depth; --t) {

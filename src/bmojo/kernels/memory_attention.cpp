@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "bmojo/kernels/cpu.h"
+#include "bmojo/kernels/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bmojo/kernels/memory_attention.cpp"
-#include <hwy/aligned_allocator.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -27,9 +27,6 @@ namespace {
 constexpr int64_t kTile = 32;           // query rows
 constexpr int64_t kPanel = 2 * kLanes;  // of them at a time in registers
 constexpr int kRowsAtOnce = 6;          // times kPanel: the accumulators
-
-using Buffer = hwy::AlignedFreeUniquePtr<float[]>;
-Buffer buffer(int64_t count) { return hwy::AllocateAligned<float>(static_cast<size_t>(count)); }
 
 // out[m] = Σ_i rows[m][i] · columns[i], columns [count, kTile] and out [M, kTile] a panel at a
 // time.
@@ -154,16 +151,16 @@ Tile make_tile(const MemoryAttention& m, int64_t piece, int64_t group, int64_t i
 struct Workspace {
   explicit Workspace(const MemoryAttention& m)
       : width((m.head + kPanel - 1) / kPanel * kPanel),
-        q(buffer(m.head * kTile)),
-        result(buffer(m.head * kTile)),
-        scores(buffer(m.num_keys * kTile)),
+        q(scratch(m.head * kTile)),
+        result(scratch(m.head * kTile)),
+        scores(scratch(m.num_keys * kTile)),
         slots(static_cast<size_t>(m.num_keys)),
         keys(static_cast<size_t>(m.num_keys)),
         values(static_cast<size_t>(m.num_keys)) {}
-  int64_t width;  // d rounded up to a panel
-  Buffer q;       // [d, kTile] q transposed
-  Buffer result;  // [d, kTile]
-  Buffer scores;  // [keys, kTile]
+  int64_t width;   // d rounded up to a panel
+  Scratch q;       // [d, kTile] q transposed
+  Scratch result;  // [d, kTile]
+  Scratch scores;  // [keys, kTile]
   HWY_ALIGN float largest[kTile], sum[kTile];
   int64_t num_keys = 0;  // that the tile sees
   std::vector<int64_t> slots;
@@ -273,7 +270,8 @@ void forward_tile(const Tile& tile, Workspace& w, float* out, float* log_sum) {
     const V sum = hn::Load(Floats(), w.sum + n);
     for (int64_t i = 0; i < d; ++i) {
       float* x = w.result.get() + i * kTile + n;
-      hn::Store(hn::Div(hn::Load(Floats(), x), sum), Floats(), x);
+      // -0 becomes 0: a key out of sight may have added 0, or not.
+      hn::Store(hn::Add(hn::Div(hn::Load(Floats(), x), sum), zero()), Floats(), x);
     }
     hn::Store(hn::Add(hn::Load(Floats(), w.largest + n), log(sum)), Floats(), logs + n);
   }
@@ -329,14 +327,14 @@ namespace {
 // What the backward pass adds to the workspace.
 struct Adjoint {
   explicit Adjoint(const MemoryAttention& m, int64_t width)
-      : grad_out(buffer(m.head * kTile)),
-        grads(buffer(m.num_keys * kTile)),
-        q_rows(buffer(kTile * width)),
-        out_rows(buffer(kTile * width)),
+      : grad_out(scratch(m.head * kTile)),
+        grads(scratch(m.num_keys * kTile)),
+        q_rows(scratch(kTile * width)),
+        out_rows(scratch(kTile * width)),
         to(static_cast<size_t>(2 * m.num_keys)) {}
-  Buffer grad_out;          // [d, kTile]
-  Buffer grads;             // [keys, kTile] of the scores
-  Buffer q_rows, out_rows;  // [kTile, width] q and the gradient of the output, row by row
+  Scratch grad_out;          // [d, kTile]
+  Scratch grads;             // [keys, kTile] of the scores
+  Scratch q_rows, out_rows;  // [kTile, width] q and the gradient of the output, row by row
   HWY_ALIGN float log_sum[kTile], dot[kTile];
   std::vector<float*> to;  // where the gradients of the tile's keys and values are added
 };
@@ -378,10 +376,11 @@ void score_gradients(const Tile& tile, Workspace& w, Adjoint& a) {
   }
 }
 
-// `rows` [S, 2, width] and `bias` [num_biased] are added to.
+// `rows` [keys in sight of the piece, 2, width] and `bias` [num_biased] are added to; place [S]
+// says which row a key has.
 void backward_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out,
-                   const float* log_sum, const float* grad_out, float* grad_q, float* rows,
-                   float* bias) {
+                   const float* log_sum, const float* grad_out, float* grad_q, const int64_t* place,
+                   float* rows, float* bias) {
   const auto& m = tile.m;
   load_tile(tile, w, a, out, log_sum, grad_out);
   list_keys(tile, w);
@@ -398,8 +397,8 @@ void backward_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out,
     for (int64_t i = 0; i < m.head; ++i) a.q_rows[static_cast<size_t>(n * w.width + i)] *= scale;
   for (int64_t k = 0; k < w.num_keys; ++k) {
     const int64_t j = w.slots[static_cast<size_t>(k)];
-    a.to[static_cast<size_t>(k)] = rows + 2 * j * w.width;
-    a.to[static_cast<size_t>(m.num_keys + k)] = rows + (2 * j + 1) * w.width;
+    a.to[static_cast<size_t>(k)] = rows + 2 * place[j] * w.width;
+    a.to[static_cast<size_t>(m.num_keys + k)] = rows + (2 * place[j] + 1) * w.width;
     const float* g = a.grads.get() + k * kTile;
     for (int64_t n = 0; j < m.num_biased && n < tile.count; ++n) bias[j] += g[n];
   }
@@ -425,30 +424,41 @@ void attention_backward(const MemoryAttention& m, const float* out, const float*
   const int64_t slices = std::max<int64_t>(1, 8 / pieces_and_heads);
   const auto spans = cut(m, std::max<int64_t>(1, (tiles + slices - 1) / slices));
   const int64_t width = (m.head + kPanel - 1) / kPanel * kPanel;
-  const int64_t rows_size = m.num_keys * 2 * width;
-  const auto rows = buffer(std::ssize(spans) * rows_size);
+  // Only keys that some query sees have a row: pieces of short documents have few.
+  std::vector<int64_t> place(static_cast<size_t>(m.num_pieces * m.num_keys), -1), first_row;
+  std::vector<int64_t> seen(static_cast<size_t>(m.num_pieces), 0);
+  for (size_t i = 0; i < place.size(); ++i)
+    if (m.until[i] > m.from[i]) place[i] = seen[i / static_cast<size_t>(m.num_keys)]++;
+  int64_t num_rows = 0;
+  for (const auto& span : spans) {
+    first_row.push_back(num_rows);
+    num_rows += seen[static_cast<size_t>(span.piece)];
+  }
+  const auto rows = scratch(num_rows * 2 * width);
   std::vector<float> biases(static_cast<size_t>(std::ssize(spans) * m.num_biased), 0.0f);
   run(parallel, std::ssize(spans), [&](int64_t task) {
     const Span& span = spans[static_cast<size_t>(task)];
     Workspace w(m);
     Adjoint a(m, w.width);
-    float* sum = rows.get() + task * rows_size;
-    std::fill_n(sum, rows_size, 0.0f);
+    float* sum = rows.get() + first_row[static_cast<size_t>(task)] * 2 * width;
+    std::fill_n(sum, seen[static_cast<size_t>(span.piece)] * 2 * width, 0.0f);
     for (int64_t i = span.first; i < span.last; ++i)
       backward_tile(make_tile(m, span.piece, span.group, i), w, a, out, log_sum, grad_out,
-                    gradients.q, sum, biases.data() + task * m.num_biased);
+                    gradients.q, place.data() + span.piece * m.num_keys, sum,
+                    biases.data() + task * m.num_biased);
   });
   // A pool row's gradient is the sum over the pieces that hold it, in time order.
   run(parallel, 2 * m.num_kv_heads, [&](int64_t task) {
     const int64_t group = task / 2, part = task % 2;
     for (size_t s = 0; s < spans.size(); ++s) {
       if (spans[s].group != group) continue;
-      const float* sum = rows.get() + static_cast<int64_t>(s) * rows_size;
+      const float* sum = rows.get() + first_row[s] * 2 * width;
       for (int64_t j = 0; j < m.num_keys; ++j) {
         const int64_t at = spans[s].piece * m.num_keys + j;
-        if (m.until[at] <= m.from[at]) continue;
+        const int64_t row = place[static_cast<size_t>(at)];
+        if (row < 0) continue;
         float* to = gradients.pool + ((m.index[at] * 2 + part) * m.num_kv_heads + group) * m.head;
-        for (int64_t i = 0; i < m.head; ++i) to[i] += sum[(2 * j + part) * width + i];
+        for (int64_t i = 0; i < m.head; ++i) to[i] += sum[(2 * row + part) * width + i];
       }
     }
   });

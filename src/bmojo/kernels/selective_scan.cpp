@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "bmojo/kernels/cpu.h"
+#include "bmojo/kernels/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bmojo/kernels/selective_scan.cpp"
-#include <hwy/aligned_allocator.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -26,7 +26,7 @@ inline constexpr int64_t kGroup = 64;
 struct Group {
   const Scan& scan;
   int64_t row, first, count, length;  // channels [first, first + count), tokens [0, length)
-  hwy::AlignedFreeUniquePtr<float[]> decay_rate;  // A log2(e), [vectors, N, kLanes]
+  Scratch decay_rate;                 // A log2(e), [vectors, N, kLanes]
 
   int64_t vectors() const { return (count + kLanes - 1) / kLanes; }
   int64_t channel(int64_t v) const { return first + v * kLanes; }
@@ -51,10 +51,6 @@ void from_lanes(const Group& g, const float* from, float* to) {
     for (int64_t n = 0; n < g.scan.N; ++n)
       to[(g.row * g.scan.E + g.first + c) * g.scan.N + n] =
           from[(c / kLanes * g.scan.N + n) * kLanes + c % kLanes];
-}
-
-hwy::AlignedFreeUniquePtr<float[]> scratch(int64_t count) {
-  return hwy::AllocateAligned<float>(static_cast<size_t>(count));
 }
 
 Group make_group(const Scan& scan, int64_t task) {
@@ -147,12 +143,12 @@ struct Adjoint {
     std::fill_n(grad_D.get(), vectors * kLanes, 0.0f);
     std::fill_n(grad_bias.get(), vectors * kLanes, 0.0f);
   }
-  hwy::AlignedFreeUniquePtr<float[]> h, grad_h, grad_A, grad_D, grad_bias;
-  hwy::AlignedFreeUniquePtr<float[]> decays;  // [T, N, kLanes]
-  hwy::AlignedFreeUniquePtr<float[]> states;  // [1 + T, N, kLanes]: found, then after each token
-  hwy::AlignedFreeUniquePtr<float[]> tokens;  // [T, 3, kLanes]: Δ, x, C·h + D x
+  Scratch h, grad_h, grad_A, grad_D, grad_bias;
+  Scratch decays;  // [T, N, kLanes]
+  Scratch states;  // [1 + T, N, kLanes]: found, then after each token
+  Scratch tokens;  // [T, 3, kLanes]: Δ, x, C·h + D x
   // Sums over the group's channels, lane by lane until the block ends: [T, N, kChains].
-  hwy::AlignedFreeUniquePtr<float[]> grad_input, grad_output;
+  Scratch grad_input, grad_output;
 };
 
 // One vector of channels back through tokens [t0, t1), whose states are in `a`.

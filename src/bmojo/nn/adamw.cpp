@@ -13,6 +13,7 @@ AdamW::AdamW(std::vector<AdamWGroup> groups, double beta1, double beta2, double 
     for (const auto& parameter : group.parameters) {
       moments.first.push_back(at::zeros_like(parameter).detach());
       moments.second.push_back(at::zeros_like(parameter).detach());
+      moments.steps.push_back(at::zeros({}, at::kFloat));
     }
     moments_.push_back(std::move(moments));
   }
@@ -42,7 +43,7 @@ double AdamW::step(double max_norm) {
       gradients.push_back(parameter.grad());
       first.push_back(moments_[i].first[j]);
       second.push_back(moments_[i].second[j]);
-      steps.push_back(at::full({}, static_cast<double>(num_steps_), at::kFloat));
+      steps.push_back(moments_[i].steps[j].add_(1));
     }
     if (parameters.empty()) continue;
     at::_fused_adamw_(parameters, gradients, first, second, unused, steps, groups_[i].rate, beta1_,

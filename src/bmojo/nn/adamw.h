@@ -22,7 +22,8 @@ class AdamW {
 
   // One step from the parameters' gradients (those without one are left alone). Returns the norm
   // over all gradients; where it exceeds max_norm (0: never), the step is that of gradients scaled
-  // down to it. The scaling is part of the same pass: gradients are not rewritten before it. A norm
+  // down to it. The scaling is part of the update's
+  // pass: gradients are read once for the norm and once for the update. A norm
   // that is not finite changes nothing.
   double step(double max_norm = 0);
 
@@ -31,7 +32,7 @@ class AdamW {
 
  private:
   struct Moments {
-    std::vector<at::Tensor> first, second;  // a parameter each
+    std::vector<at::Tensor> first, second, steps;  // a parameter each
   };
   std::vector<AdamWGroup> groups_;
   std::vector<Moments> moments_;  // a group each

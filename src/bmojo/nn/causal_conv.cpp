@@ -40,6 +40,7 @@ struct FusedConv : torch::autograd::Function<FusedConv> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("causal_conv1d_silu");
     const auto in = context->get_saved_variables();
     const auto conv = view(in);
     const auto options = in[kX].options();

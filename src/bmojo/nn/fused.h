@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bmojo/base/error.h"
+#include "bmojo/kernels/cpu.h"
 #include "bmojo/kernels/rows.h"
 #include "bmojo/nn/parallel.h"
 
@@ -18,9 +19,7 @@ namespace bmojo::nn {
 // Kernels take fp32 on the CPU; anything else runs the reference.
 inline bool on_cpu_in_float(std::initializer_list<at::Tensor> tensors) {
   for (const auto& x : tensors)
-    if (x.defined() && (!x.is_cpu() || x.scalar_type() == at::kDouble ||
-                        x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf))
-      return false;
+    if (x.defined() && (!x.is_cpu() || x.scalar_type() != at::kFloat)) return false;
   return true;
 }
 
@@ -41,7 +40,15 @@ class ReferenceOnly {
 };
 
 inline bool use_kernel(std::initializer_list<at::Tensor> tensors) {
-  return !ReferenceOnly::active() && on_cpu_in_float(tensors);
+  if (ReferenceOnly::active() || !on_cpu_in_float(tensors)) return false;
+  kernels::require_simd();
+  return true;
+}
+
+// At the head of every backward pass: what it returns has no graph of its own.
+inline void first_derivative_only(const char* operation) {
+  require(!at::GradMode::is_enabled(),
+          "{}: has no second derivative; backward without create_graph", operation);
 }
 
 inline std::string describe(const at::Tensor& x) {
@@ -65,6 +72,8 @@ inline void check_shape(const char* operation, const char* argument, const at::T
 // Type and device of every argument must be those of the first.
 inline void check_like(const char* operation, const char* argument, const at::Tensor& x,
                        const at::Tensor& first) {
+  require(first.is_floating_point(), "{}: must be given floating-point numbers, got {}", operation,
+          c10::toString(first.scalar_type()));
   require(x.scalar_type() == first.scalar_type(), "{}: {} must be {}, got {}", operation, argument,
           c10::toString(first.scalar_type()), c10::toString(x.scalar_type()));
   require(x.device() == first.device(), "{}: {} must be on {}, got {}", operation, argument,

@@ -37,6 +37,7 @@ struct FusedInnovation : torch::autograd::Function<FusedInnovation> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("innovation");
     const auto in = context->get_saved_variables();
     const auto grad_epsilon = grads[0].contiguous(), grad_next = grads[1].contiguous();
     const auto y = at::empty(in[kY].sizes(), in[kY].options()),

@@ -35,7 +35,7 @@ struct FusedLoss : torch::autograd::Function<FusedLoss> {
       auto rows = x.narrow(0, first, n), logits = all_logits.narrow(0, 0, n);
       at::mm_out(logits, rows, weight.t());
       kernels::cross_entropy(logits.data_ptr<float>(), wanted.const_data_ptr<int64_t>() + first, n,
-                             V, static_cast<float>(to_hidden || to_weight ? scale : 0),
+                             V, to_hidden || to_weight, static_cast<float>(scale),
                              losses.data_ptr<float>() + first, parallel_for);
       if (to_hidden) {
         auto out = grad_x.narrow(0, first, n);
@@ -50,6 +50,7 @@ struct FusedLoss : torch::autograd::Function<FusedLoss> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("linear_cross_entropy");
     require(context->saved_data.count("hidden") > 0,
             "linear_cross_entropy: one backward pass must do, got a second");
     const auto factor = grads[0].item<double>();
@@ -67,7 +68,8 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
   constexpr auto kName = "linear_cross_entropy";
   require(hidden.defined() && hidden.dim() == 2, "{}: hidden must be [T, D], got {}", kName,
           describe(hidden));
-  require(weight.defined() && weight.dim() == 2 && weight.size(1) == hidden.size(1),
+  require(weight.defined() && weight.dim() == 2 && weight.size(0) > 0 &&
+              weight.size(1) == hidden.size(1),
           "{}: weight must be [V, {}], got {}", kName, hidden.size(1), describe(weight));
   check_like(kName, "weight", weight, hidden);
   check_shape(kName, "target", target, {hidden.size(0)});

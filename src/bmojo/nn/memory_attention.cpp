@@ -79,6 +79,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("memory_attention");
     const auto in = context->get_saved_variables();
     const auto v = view(in, context->saved_data["spans"].toIntVector());
     const auto grad_out = grads[0].contiguous();
@@ -100,6 +101,8 @@ void check(const MemoryAttention& a) {
   constexpr auto kName = "memory_attention";
   require(a.q.defined() && a.q.dim() == 3 && a.q.size(0) == a.runs.num_tokens,
           "{}: q must be [{}, H, d], got {}", kName, a.runs.num_tokens, describe(a.q));
+  require(a.q.size(1) > 0 && a.q.size(2) > 0, "memory_attention: q must not be empty, got {}",
+          describe(a.q));
   require(a.pool.defined() && a.pool.dim() == 4 && a.pool.size(1) == 2 && a.pool.size(0) > 0 &&
               a.pool.size(3) == a.q.size(2),
           "{}: pool must be [R, 2, G, {}], got {}", kName, a.q.size(2), describe(a.pool));
@@ -107,7 +110,8 @@ void check(const MemoryAttention& a) {
           "{}: q must have a multiple of {} heads, got {}", kName, a.pool.size(2), a.q.size(1));
   check_like(kName, "pool", a.pool, a.q);
   const int64_t P = std::ssize(a.runs.runs);
-  require(a.keys.index.defined() && a.keys.index.dim() == 2 && a.keys.index.size(0) == P,
+  require(a.keys.index.defined() && a.keys.index.dim() == 2 && a.keys.index.size(0) == P &&
+              a.keys.index.size(1) > 0,
           "{}: index must be [{}, S], got {}", kName, P, describe(a.keys.index));
   const int64_t S = a.keys.index.size(1);
   for (const auto& [name, tensor] :
@@ -119,7 +123,8 @@ void check(const MemoryAttention& a) {
             a.q.device().str(), tensor.device().str());
   }
   if (a.bias.defined()) {
-    require(a.bias.dim() == 2 && a.bias.size(0) == P && a.bias.size(1) <= S,
+    require(a.bias.is_floating_point() && a.bias.dim() == 2 && a.bias.size(0) == P &&
+                a.bias.size(1) <= S,
             "{}: bias must be [{}, up to {}], got {}", kName, P, S, describe(a.bias));
     require(a.bias.device() == a.q.device(), "{}: bias must be on {}, got {}", kName,
             a.q.device().str(), a.bias.device().str());
@@ -145,11 +150,18 @@ QueryRuns::QueryRuns(std::vector<Run> list, int64_t tokens, at::Device device)
           max_queries);
   const int64_t P = std::ssize(runs), Q = max_queries;
   std::vector<int64_t> from(P * Q, num_tokens), to(num_tokens, P * Q);
-  for (int64_t i = 0; i < P; ++i)
-    for (int64_t n = 0; n < runs[i].count; ++n) {
+  for (int64_t i = 0; i < P; ++i) {
+    const auto [first, count] = runs[i];
+    require(first >= 0 && count >= 0 && count <= num_tokens && first <= num_tokens - count,
+            "memory_attention: a run must lie within {} tokens, got {} from {}", num_tokens, count,
+            first);
+    for (int64_t n = 0; n < count; ++n) {
+      require(to[first + n] == P * Q, "memory_attention: runs must not overlap, got token {} twice",
+              first + n);
       from[i * Q + n] = runs[i].first + n;
       to[runs[i].first + n] = i * Q + n;
     }
+  }
   token = host_tensor(from, device);
   query = host_tensor(to, device);
 }

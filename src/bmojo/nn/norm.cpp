@@ -50,6 +50,7 @@ struct FusedNorm : torch::autograd::Function<FusedNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("rms_norm");
     const auto [x, gain] = gradients(context, grads[0], {});
     return {x, gain, at::Tensor(), at::Tensor()};
   }
@@ -72,6 +73,7 @@ struct FusedAddedNorm : torch::autograd::Function<FusedAddedNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("rms_norm");
     const auto [x, gain] = gradients(context, grads[1], grads[0]);
     return {x, x, gain, at::Tensor(), at::Tensor()};
   }

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include "bmojo/nn/fused.h"
+
 namespace bmojo::nn {
 namespace {
 
@@ -48,18 +50,23 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     auto outputs = call->run(arguments);
     // The backward pass meets the same memories, whatever a last bit would choose.
     call->selection = call->result.selection;
-    context->save_for_backward(arguments);
+    // The parameters too: torch then notices when they change before the backward pass.
+    context->save_for_backward(inputs.vec());
     context->saved_data["call"] = c10::IValue::make_capsule(call);
-    context->saved_data["parameters"] = static_cast<int64_t>(inputs.size()) - num_arguments;
+    context->saved_data["arguments"] = num_arguments;
     return outputs;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("recompute");
     const auto call =
         c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
     variable_list inputs, wanted;
-    for (const auto& x : context->get_saved_variables())
+    const auto saved = context->get_saved_variables();
+    for (int64_t i = 0; i < context->saved_data["arguments"].toInt(); ++i) {
+      const auto& x = saved[static_cast<size_t>(i)];
       inputs.push_back(x.detach().requires_grad_(x.requires_grad()));
+    }
     for (const auto& x : inputs)
       if (x.requires_grad()) wanted.push_back(x);
     const size_t num_arguments = wanted.size();

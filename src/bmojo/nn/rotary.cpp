@@ -45,6 +45,7 @@ struct FusedRotary : torch::autograd::Function<FusedRotary> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("rotate");
     const auto saved = context->get_saved_variables();
     return {turned(grads[0], saved[0], saved[1], /*back=*/true), at::Tensor(), at::Tensor(),
             at::Tensor()};

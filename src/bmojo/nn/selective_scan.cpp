@@ -131,6 +131,7 @@ struct FusedScan : torch::autograd::Function<FusedScan> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("selective_scan");
     const auto in = context->get_saved_variables();
     const auto scan = view(in);
     const auto options = in[kX].options();
@@ -175,6 +176,8 @@ void check(const SelectiveScan& s) {
   require(s.A.defined() && s.A.dim() == 2 && s.A.size(1) > 0, "{}: A must be [E, N]", kName);
   const int64_t B = s.x.size(0), L = s.x.size(1), E = s.x.size(2), N = s.A.size(1);
   check_shape(kName, "A", s.A, {E, N});
+  require(s.A.device() == s.x.device(), "{}: A must be on {}, got {}", kName, s.x.device().str(),
+          s.A.device().str());
   for (const auto& [name, tensor] : {std::pair("dt", s.dt), {"z", s.z}})
     check_shape(kName, name, tensor, {B, L, E});
   for (const auto& [name, tensor] : {std::pair("B", s.B), {"C", s.C}})
@@ -188,6 +191,8 @@ void check(const SelectiveScan& s) {
     check_like(kName, name, tensor, s.A);
   if (s.starts.defined()) {
     check_shape(kName, "starts", s.starts, {B, L});
+    require(s.starts.device() == s.x.device(), "{}: starts must be on {}, got {}", kName,
+            s.x.device().str(), s.starts.device().str());
     require(s.starts.scalar_type() == at::kBool, "{}: starts must be Bool, got {}", kName,
             c10::toString(s.starts.scalar_type()));
   }

@@ -13,7 +13,7 @@ namespace bmojo::nn {
 struct SelectiveScan {
   at::Tensor x, dt, z;     // [B, L, E]
   at::Tensor B, C;         // [B, L, N]
-  at::Tensor A;            // [E, N]
+  at::Tensor A;            // [E, N], at most 0
   at::Tensor D, dt_bias;   // [E]
   at::Tensor h0;           // [B, E, N]
   at::Tensor starts = {};  // [B, L] bool; undefined: no document starts inside

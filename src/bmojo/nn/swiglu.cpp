@@ -26,6 +26,7 @@ struct FusedSwiGlu : torch::autograd::Function<FusedSwiGlu> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    first_derivative_only("swiglu");
     const auto saved = context->get_saved_variables();
     const auto &gate = saved[0], &up = saved[1];
     const auto grad_y = as_rows(grads[0]);
