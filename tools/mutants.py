@@ -498,8 +498,8 @@ MUTANTS = [
     ),
     Mutant(
         "attention-kernel-last-piece-alone", "kernels/memory_attention.cpp",
-        "to[i] += sum[(2 * j + part) * width + i];",
-        "to[i] = sum[(2 * j + part) * width + i];",
+        "to[i] += sum[(2 * row + part) * width + i];",
+        "to[i] = sum[(2 * row + part) * width + i];",
         f"{KERNEL}/memory_attention_window",
         "a row that several pieces read has the gradient of the last one",
     ),
