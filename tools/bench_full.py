@@ -26,7 +26,7 @@ PEER_WIDTH = 512
 # Every query sees every key before it, or (SDPA with a mask) computes as if it did.
 QUADRATIC = {"transformer", "mistral", "mistral-sliding"}
 MAX_SECONDS, MAX_BYTES = 120.0, 16e9
-WARM_UPS, LOADING_SECONDS = 2, 60.0
+LOADING_SECONDS = 60.0
 # Ends a cell's run for good; "failed" does not.
 FINISHED = {"measured", "too slow"}
 
@@ -129,14 +129,15 @@ def too_large(prediction):
 
 
 def measure(cell, bin_folder, prediction):
-    """The row of a cell that is run. Long steps vary less, and are timed once."""
-    repeat = 1 if prediction and prediction[0] > 10 else 3
+    """The row of a cell that is run. Long steps vary less: one warm-up, and timed once."""
+    repeat, warm_ups = (1, 1) if prediction and prediction[0] > 10 else (3, 2)
     if cell.model in FAMILIES:
-        command = ours_command(bin_folder, cell.model, cell.length, repeat, cell.batch, cell.width)
+        command = ours_command(bin_folder, cell.model, cell.length, repeat, cell.batch, cell.width,
+                               warm_ups=warm_ups)
     else:
-        command = peer_command(cell.model, cell.length, repeat, cell.batch)
+        command = peer_command(cell.model, cell.length, repeat, cell.batch, warm_ups)
     row = {"commit": commit(), "machine": machine()}
-    timeout = (WARM_UPS + repeat) * MAX_SECONDS + LOADING_SECONDS
+    timeout = (warm_ups + repeat) * MAX_SECONDS + LOADING_SECONDS
     try:
         result = run_json(command, timeout)
     except OutOfTime as late:
@@ -144,7 +145,7 @@ def measure(cell, bin_folder, prediction):
     except Failed as failure:
         return row | {"status": "failed", "reason": str(failure)}
     fields = ("seconds_per_step", "peak_rss_bytes", "parameters", "threads")
-    return row | {"status": "measured", "timed_steps": repeat,
+    return row | {"status": "measured", "timed_steps": repeat, "warm_ups": warm_ups,
                   **{field: result[field] for field in fields}}
 
 

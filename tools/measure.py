@@ -107,17 +107,17 @@ def step_flops(family, length, batch=1, width=WIDTH, eidetic=EIDETIC):
     return batch * (weights + attention_flops(pairs, width // HEAD, HEAD, layers))
 
 
-def ours_command(folder, family, length, repeat, batch=1, width=WIDTH, changes=()):
+def ours_command(folder, family, length, repeat, batch=1, width=WIDTH, changes=(), warm_ups=2):
     fields = {**config(family, width), **dict(changes)}
     sets = [word for key, value in fields.items() for word in ("--set", f"{key}={value}")]
     return [str(Path(folder) / "bmojo"), "bench", "--train", "--no-optimizer", "--preset",
             f"{family}-tiny", *sets, "--length", str(length), "--batch", str(batch),
-            "--repeat", str(repeat), "--json", "--quiet"]
+            "--repeat", str(repeat), "--warm-ups", str(warm_ups), "--json", "--quiet"]
 
 
-def peer_command(name, length, repeat, batch=1):
+def peer_command(name, length, repeat, batch=1, warm_ups=2):
     return [sys.executable, str(PEERS), "train", name, "--length", str(length), "--batch",
-            str(batch), "--repeat", str(repeat)]
+            str(batch), "--repeat", str(repeat), "--warm-ups", str(warm_ups)]
 
 
 def environment():

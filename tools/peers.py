@@ -88,7 +88,7 @@ MODELS = {
 COMPILED = "-compiled"  # behind a name: the same under torch.compile
 
 
-def train(name, length, batch, repeat):
+def train(name, length, batch, repeat, warm_ups):
     compiled = name.endswith(COMPILED)
     if compiled:
         importlib.import_module("torch._inductor.compile_fx")  # the compiler is not the model's
@@ -111,7 +111,7 @@ def train(name, length, batch, repeat):
             parameter.grad = None
         loss(inputs, targets).backward()
 
-    best_of(0, step)
+    best_of(0, step, warm_ups)
     if compiled:
         forget_peak()  # what compiling took is not what training takes
     seconds = best_of(repeat, step, warm_ups=0)
@@ -301,13 +301,15 @@ def main():
     verb.add_argument("--length", type=int, default=2048)
     verb.add_argument("--batch", type=int, default=1)
     verb.add_argument("--repeat", type=int, default=3)
+    verb.add_argument("--warm-ups", type=int, default=2)
     verb = verbs.add_parser("kernels")
     verb.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     if options.verb == "limits":
         print(json.dumps(limits((256,), 0.01) if options.small else limits()))
     elif options.verb == "train":
-        print(json.dumps(train(options.name, options.length, options.batch, options.repeat)))
+        print(json.dumps(train(options.name, options.length, options.batch, options.repeat,
+                               options.warm_ups)))
     else:
         for result in kernels(options.repeat):
             print(json.dumps(result), flush=True)

@@ -18,7 +18,7 @@ struct Options {
   std::string model;
   ModelChoice choice;
   bool train = false, no_optimizer = false, recompute = false;
-  int64_t length = 2048, batch = 1, repeat = 3;
+  int64_t length = 2048, batch = 1, repeat = 3, warm_ups = 2;
 };
 
 // A line of /proc/self/status in bytes.
@@ -38,10 +38,10 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Best of the repeats after two warm-ups.
-double best_of(int64_t repeats, const std::function<void()>& work) {
+// Best of the repeats after the warm-ups.
+double best_of(const Options& options, const std::function<void()>& work) {
   double best = INFINITY;
-  for (int64_t i = -2; i < repeats; ++i) {
+  for (int64_t i = -options.warm_ups; i < options.repeat; ++i) {
     const double seconds = seconds_of(work);
     if (i >= 0) best = std::min(best, seconds);
   }
@@ -75,12 +75,12 @@ void run_bench(const Options& options) {
     const double mean = 1 / static_cast<double>(targets.numel());
     model.loss(model.forward(inputs, {}, call).hidden, targets, mean).backward();
   };
-  const double seconds = best_of(options.repeat, step);
+  const double seconds = best_of(options, step);
   const int64_t peak = status_bytes("VmHWM") - before;
   double with_optimizer = NAN;  // null in JSON
   if (!options.no_optimizer) {
     nn::AdamW optimizer({{parameters, 1e-4, 0.1}});
-    with_optimizer = best_of(options.repeat, [&] {
+    with_optimizer = best_of(options, [&] {
       step();
       optimizer.step(/*max_norm=*/1);
     });
@@ -121,9 +121,12 @@ void add_bench_verb(CLI::App& app) {
   verb->add_option("--batch", options->batch, "Sequences")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->option_text("N [1]");
-  verb->add_option("--repeat", options->repeat, "Timed repeats after two warm-ups; the best counts")
+  verb->add_option("--repeat", options->repeat, "Timed repeats after the warm-ups; the best counts")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->option_text("N [3]");
+  verb->add_option("--warm-ups", options->warm_ups, "Steps before the first timed one")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->option_text("N [2]");
   add_common(*verb, options->common);
   verb->callback([options] { run_verb([&] { run_bench(*options); }); });
 }
