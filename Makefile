@@ -1,5 +1,5 @@
 # Everything a newcomer types. Each target sets up what it needs; a second call starts in seconds.
-#   make demo      a small model: make it, look at its memories, score and sample
+#   make demo      train B'MOJO and its twin without eidetic memory side by side: who can recall?
 #   make test      build, then every test (make test-fast leaves out the training test)
 #   make TORCH=DIR … use a torch that is already there (the folder with include/ and lib/)
 SHELL := bash
@@ -23,7 +23,7 @@ build: setup
 	@$(CMAKE) --build --preset release
 
 demo: build
-	@tools/demo.sh $(BUILD)/bin
+	@.venv/bin/python tools/demo.py --bin $(BUILD)/bin
 
 test: build
 	@ctest --preset release

@@ -146,8 +146,8 @@ MUTANTS = [
     ),
     Mutant(
         "bias-epsilon", "nn/layer.cpp",
-        "chosen.visible) + 1e-6).log();",
-        "chosen.visible) + 1e-5).log();",
+        "chosen.visible) + 1e-6).log()",
+        "chosen.visible) + 1e-5).log()",
         ORACLE, "innovation bias log(ε + 1e−5)",
     ),
     Mutant(

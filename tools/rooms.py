@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Keeps the rooms of src/bmojo apart: includes and CMake links go along the arrows only, and torch
-stays in nn/ and in the files of bmojo-torch. Prints file:line for each fault; exits 1 on any."""
+stays in nn/, train/ and in the files of bmojo-torch. Prints file:line for each fault; exits 1 on any."""
 
 import re
 import sys
@@ -10,10 +10,12 @@ ARROWS = {
     "base": set(),
     "kernels": {"base"},
     "model": {"base"},
+    "data": {"base"},
     "nn": {"kernels", "model", "base"},
-    "cli": {"kernels", "model", "base", "nn"},
+    "train": {"nn", "kernels", "data", "model", "base"},
+    "cli": {"kernels", "model", "base", "data", "nn", "train"},
 }
-TORCH_ROOMS = {"nn"}
+TORCH_ROOMS = {"nn", "train"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
 ROOM = re.compile(r"^\s*room\((\w+)\s+LINKS\s+([^)]*)\)", re.MULTILINE)
@@ -52,7 +54,7 @@ def check_includes(root, without_torch):
                 continue
             where, target = f"{path.relative_to(root)}:{number}", include[1]
             if TORCH_HEADER.match(target) and not sees_torch:
-                yield f"{where}: {target} must stay in nn/ and bmojo-torch"
+                yield f"{where}: {target} must stay in nn/, train/ and bmojo-torch"
             if not target.startswith("bmojo/"):
                 continue
             other = target.split("/")[1]

@@ -27,9 +27,8 @@ def sources(build):
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = Path(entry["file"])
         folder = path.parent
-        if folder in {ROOT / "src/bmojo/base", ROOT / "src/bmojo/model"} or (
-            folder == ROOT / "src/bmojo/cli" and path.name not in skipped
-        ):
+        rooms = {ROOT / "src/bmojo" / name for name in ("base", "data", "model")}
+        if folder in rooms or (folder == ROOT / "src/bmojo/cli" and path.name not in skipped):
             yield path, entry.get("command", "")
 
 

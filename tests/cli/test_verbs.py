@@ -22,8 +22,8 @@ from conftest import (
     write_sparse_safetensors,
 )
 
-VERBS = ["config", "init", "inspect", "import", "export"]
-TORCH_VERBS = ["score", "generate", "bench"]
+VERBS = ["config", "init", "inspect", "import", "export", "tokenize", "task", "plot"]
+TORCH_VERBS = ["train", "eval", "score", "generate", "bench"]
 
 
 # --- help, version, mistakes ---------------------------------------------------------------------

@@ -55,7 +55,7 @@ TEST(AdamW, AGradientThatIsNotFiniteNeverReachesTheWeights) {
   x.mutable_grad() = at::full({4, 4}, NAN);
   EXPECT_FALSE(std::isfinite(optimizer.step(1)));
   EXPECT_TRUE(x.equal(before));
-  EXPECT_EQ(optimizer.num_steps(), 0);
+  EXPECT_EQ(optimizer.moments()[0].steps[0].item<double>(), 0);
   x.mutable_grad() = at::ones({4, 4});
   optimizer.step(1);
   EXPECT_FALSE(x.equal(before));

@@ -47,6 +47,15 @@ class Oracle {
   std::vector<int64_t> running() const { return running_; }  // M, by time
   std::vector<double> innovation;                            // ε_0 … ε_t
 
+  // Over the mean of the whole set, whichever of its members a query sees.
+  double eidetic_bias(int64_t p, const std::vector<int64_t>& members) const {
+    double mean = 0;
+    for (const auto each : members)
+      mean += std::log(innovation[each] + 1e-6) / static_cast<double>(members.size());
+    const double beta = get("attention.innovation_bias").item<double>();
+    return beta * (std::log(innovation[p] + 1e-6) - mean);
+  }
+
  private:
   at::Tensor get(const std::string& leaf) const {
     for (const auto& [name, tensor] : parameters_)
@@ -137,9 +146,7 @@ class Oracle {
       for (const auto p : frozen_)
         if (p <= t - w) {
           keys.push_back(window_[p]);
-          if (c_.innovation_bias)
-            keys.back().bias =
-                get("attention.innovation_bias").item<double>() * std::log(innovation[p] + 1e-6);
+          if (c_.innovation_bias) keys.back().bias = eidetic_bias(p, frozen_);
         }
       const int64_t s = t / w * w, m_f = c_.fading_tokens;
       const int64_t last = c_.fading_mode == "chunk" ? s - 1 : t - w;

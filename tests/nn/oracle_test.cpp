@@ -150,9 +150,7 @@ at::Tensor interleaved(const Config& c, const Parameters& parameters, const at::
         const bool held = j < std::ssize(memory);
         places.push_back({held ? memory[j] : -1, false, true});
         rows.push_back(held ? u[memory[j]] : at::zeros_like(u[0]));
-        bias.push_back(held && c.innovation_bias ? get("innovation_bias").item<double>() *
-                                                       std::log(all.innovation[memory[j]] + 1e-6)
-                                                 : 0);
+        bias.push_back(held && c.innovation_bias ? all.eidetic_bias(memory[j], memory) : 0);
       }
       for (int64_t p = t - c.fading_tokens; p < t; ++p) {
         places.push_back({p < 0 ? -1 : p, false, false});

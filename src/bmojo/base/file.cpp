@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -66,18 +68,11 @@ fs::path folder_of(const fs::path& path) {
 void sync_path(const fs::path& path) {
   const Descriptor descriptor(open_to_read(path));
   if (descriptor < 0) fail_run(path, "flushing");
+  before_file_change();
   // Some file systems cannot flush a folder and say EINVAL; there is nothing more to do then.
   if (retried([&] { return ::fsync(descriptor); }) != 0 && errno != EINVAL) {
     fail_run(path, "flushing");
   }
-}
-
-void sync_tree(const fs::path& folder) {
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const auto type = entry.symlink_status().type();
-    if (type == fs::file_type::regular || type == fs::file_type::directory) sync_path(entry.path());
-  }
-  sync_path(folder);
 }
 
 struct stat status_of(int descriptor, const fs::path& path) {
@@ -118,6 +113,38 @@ struct RemovedUnlessKept {
 
 }  // namespace
 
+void sync_tree(const fs::path& folder) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const auto type = entry.symlink_status().type();
+    if (type == fs::file_type::regular || type == fs::file_type::directory) sync_path(entry.path());
+  }
+  sync_path(folder);
+}
+
+void move_folder(const fs::path& from, const fs::path& to) {
+  before_file_change();
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_run(to, "renaming into place");
+  sync_path(folder_of(to));
+}
+
+void replace_link(const fs::path& path, const std::string& target) {
+  const auto temporary = temporary_beside(path);
+  before_file_change();
+  if (::symlink(target.c_str(), temporary.c_str()) != 0) fail_run(path, "linking");
+  before_file_change();
+  if (::rename(temporary.c_str(), path.c_str()) != 0) fail_run(path, "renaming into place");
+  sync_path(folder_of(path));
+}
+
+void before_file_change() {
+  static const int64_t kill_at = [] {
+    const char* text = std::getenv("BMOJO_KILL_AT");
+    return text == nullptr ? 0 : std::atoll(text);
+  }();
+  static std::atomic<int64_t> count{0};
+  if (kill_at > 0 && ++count == kill_at) ::kill(::getpid(), SIGKILL);
+}
+
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   // Without O_NONBLOCK, opening a pipe would wait for its writer.
   const Descriptor descriptor(open_to_read(path, O_NONBLOCK));
@@ -148,6 +175,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
           shown(path_), fs::is_directory(status) ? "a folder" : "a device or pipe");
   do {
     temporary_ = temporary_beside(path_);
+    before_file_change();
     descriptor_ = retried(
         [&] { return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   } while (descriptor_ < 0 && errno == EEXIST);
@@ -166,6 +194,7 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(std::span<const std::byte> bytes) {
   require(descriptor_ >= 0, "{}: must be written before commit, got more bytes", shown(path_));
   while (!bytes.empty()) {
+    before_file_change();
     const ssize_t count = retried([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
     if (count < 0) fail_run(path_, "writing");
     bytes = bytes.subspan(static_cast<size_t>(count));
@@ -179,6 +208,7 @@ void AtomicFile::overwrite(size_t offset, std::string_view text) {
           "{}: overwrite must stay within the {} bytes written, got [{}, {})", shown(path_), size,
           offset, offset + text.size());
   while (!text.empty()) {
+    before_file_change();
     const ssize_t count = retried([&] {
       return ::pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(offset));
     });
@@ -190,9 +220,11 @@ void AtomicFile::overwrite(size_t offset, std::string_view text) {
 
 void AtomicFile::commit() {
   require(descriptor_ >= 0, "{}: must be committed once, got a second commit", shown(path_));
+  before_file_change();
   if (retried([&] { return ::fsync(descriptor_); }) != 0) fail_run(path_, "flushing");
   // Linux frees the descriptor even where close() reports a failure: never close it twice.
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail_run(path_, "closing");
+  before_file_change();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_run(path_, "renaming into place");
   temporary_.clear();
   sync_path(folder_of(path_));

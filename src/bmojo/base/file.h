@@ -55,6 +55,17 @@ class AtomicFile {
 void write_folder(const std::filesystem::path& path,
                   const std::function<void(const std::filesystem::path& folder)>& fill);
 
+// Makes `path` a symbolic link to `target`, in place of whatever link was there.
+void replace_link(const std::filesystem::path& path, const std::string& target);
+// Flushes a folder and everything in it to the disk.
+void sync_tree(const std::filesystem::path& folder);
+// Renames a folder into place and flushes the folder it stands in.
+void move_folder(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// For tests of what a kill leaves behind: with BMOJO_KILL_AT=N in the environment the process kills
+// itself in front of its N-th call that changes the file system.
+void before_file_change();
+
 // The whole of a small text file; larger than `limit` bytes is an Error.
 std::string read_text(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
 

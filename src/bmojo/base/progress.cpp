@@ -14,7 +14,8 @@ namespace bmojo {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kQuietStart{1000}, kMoving{100}, kPlain{5000};
+constexpr milliseconds kMoving{100}, kPlain{5000};
+constexpr double kQuietStart = 1, kPlainStart = 5;  // seconds
 
 // One column stays free: a terminal wraps when its last one is written.
 size_t terminal_width() {
@@ -23,14 +24,14 @@ size_t terminal_width() {
   return known ? std::min<size_t>(79, size.ws_col - 1u) : 79;
 }
 
+}  // namespace
+
 std::string clock_text(double seconds) {
   if (!(seconds < 360000)) return "long";
   const auto whole = std::lround(seconds);
   if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
-
-}  // namespace
 
 std::string si(double value, std::string_view unit) {
   constexpr std::array<std::string_view, 6> kLetters = {"", "k", "M", "G", "T", "P"};
@@ -64,27 +65,44 @@ std::string progress_line(std::string_view label, std::string_view unit, int64_t
   return line.substr(0, width);
 }
 
-Progress::Progress(std::string label, std::string unit, bool quiet)
-    : label_(std::move(label)),
-      unit_(std::move(unit)),
-      quiet_(quiet),
-      terminal_(::isatty(STDERR_FILENO) == 1),
-      start_(Clock::now()),
-      next_(start_ + (terminal_ ? kQuietStart : kPlain)) {}
+StatusLine::StatusLine(bool quiet)
+    : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1), next_(Clock::now()) {}
 
-Progress::~Progress() {
-  if (line_shown_) std::fputs("\r\x1b[K", stderr);
+bool StatusLine::is_due() const { return !quiet_ && Clock::now() >= next_; }
+
+void StatusLine::show(std::string_view line) {
+  if (!is_due()) return;
+  next_ = Clock::now() + (terminal_ ? kMoving : kPlain);
+  const auto cut = line.substr(0, terminal_width());
+  fmt::print(stderr, "{}{}{}", terminal_ ? "\r" : "", cut, terminal_ ? "\x1b[K" : "\n");
+  std::fflush(stderr);
+  shown_ = terminal_;
+}
+
+void StatusLine::say(std::string_view line) {
+  clear();
+  if (!quiet_) fmt::print(stderr, "{}\n", line);
+}
+
+void StatusLine::clear() {
+  if (shown_) std::fputs("\r\x1b[K", stderr);
+  shown_ = false;
+}
+
+void StatusLine::wait(double seconds) {
+  next_ = Clock::now() +
+          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+Progress::Progress(std::string label, std::string unit, bool quiet)
+    : label_(std::move(label)), unit_(std::move(unit)), line_(quiet), start_(Clock::now()) {
+  line_.wait(::isatty(STDERR_FILENO) == 1 ? kQuietStart : kPlainStart);
 }
 
 void Progress::update(int64_t done, int64_t total) {
-  const auto now = Clock::now();
-  if (quiet_ || now < next_) return;
-  next_ = now + (terminal_ ? kMoving : kPlain);
-  const double seconds = std::chrono::duration<double>(now - start_).count();
-  const auto line = progress_line(label_, unit_, done, total, seconds, terminal_width());
-  std::fputs((terminal_ ? "\r" + line + "\x1b[K" : line + "\n").c_str(), stderr);
-  std::fflush(stderr);
-  line_shown_ = terminal_;
+  if (!line_.is_due()) return;
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  line_.show(progress_line(label_, unit_, done, total, seconds));
 }
 
 }  // namespace bmojo

@@ -16,23 +16,42 @@ std::string grouped(int64_t value);
 std::string progress_line(std::string_view label, std::string_view unit, int64_t done,
                           int64_t total, double seconds, size_t width = 79);
 
-// How far a long job has come, on stderr: a moving line on a terminal, elsewhere a plain line every
-// five seconds. Work that ends within a second shows nothing, and neither does `quiet`.
+// "1:05", "2:03:20"; "long" beyond 100 hours.
+std::string clock_text(double seconds);
+
+// One line on stderr that is written anew: it moves on a terminal, elsewhere it is a plain line
+// every five seconds. `quiet` shows nothing.
+class StatusLine {
+ public:
+  explicit StatusLine(bool quiet);
+  ~StatusLine() { clear(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  bool is_due() const;  // time for the next one
+  void show(std::string_view line);
+  void say(std::string_view line);  // a line that stays
+  void clear();
+  void wait(double seconds);  // nothing is due before
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool quiet_, terminal_, shown_ = false;
+  Clock::time_point next_;
+};
+
+// How far a long job has come. Work that ends within a second shows nothing.
 class Progress {
  public:
   Progress(std::string label, std::string unit, bool quiet);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
   void update(int64_t done, int64_t total);
 
  private:
   using Clock = std::chrono::steady_clock;
   std::string label_, unit_;
-  bool quiet_, terminal_;
-  bool line_shown_ = false;
-  Clock::time_point start_, next_;
+  StatusLine line_;
+  Clock::time_point start_;
 };
 
 }  // namespace bmojo

@@ -1,10 +1,10 @@
 #include <torch/torch.h>
 
 #include <chrono>
-#include <fstream>
 #include <memory>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/memory.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/model/tensors.h"
@@ -20,17 +20,6 @@ struct Options {
   bool train = false, no_optimizer = false, recompute = false;
   int64_t length = 2048, batch = 1, repeat = 3, warm_ups = 2;
 };
-
-// A line of /proc/self/status in bytes.
-int64_t status_bytes(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string key; status >> key;) {
-    int64_t kilobytes = 0;
-    if (key == name + ":" && status >> kilobytes) return kilobytes * 1024;
-    status.ignore(1 << 20, '\n');
-  }
-  return 0;
-}
 
 double seconds_of(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
@@ -53,7 +42,7 @@ void run_bench(const Options& options) {
   require(options.model.empty() || (options.choice.preset.empty() && options.choice.config.empty()),
           "bench: --model excludes --preset and --config");
   use_threads(options.common.threads);
-  const int64_t before = status_bytes("VmRSS");
+  const int64_t before = process_memory("VmRSS");
   auto model = options.model.empty()
                    ? nn::Model(resolve(options.choice),
                                nn::fresh_parameters(resolve(options.choice), options.common.seed))
@@ -76,7 +65,7 @@ void run_bench(const Options& options) {
     model.loss(model.forward(inputs, {}, call).hidden, targets, mean).backward();
   };
   const double seconds = best_of(options, step);
-  const int64_t peak = status_bytes("VmHWM") - before;
+  const int64_t peak = process_memory("VmHWM") - before;
   double with_optimizer = NAN;  // null in JSON
   if (!options.no_optimizer) {
     nn::AdamW optimizer({{parameters, 1e-4, 0.1}});

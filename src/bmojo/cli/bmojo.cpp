@@ -22,6 +22,8 @@ struct TorchVerb {
   std::string_view name, description;
 };
 constexpr std::array kTorchVerbs = {
+    TorchVerb{"train", "Train a model on text or on a task, and resume"},
+    TorchVerb{"eval", "Accuracy or loss of a checkpoint"},
     TorchVerb{"score", "Log-probabilities of given tokens"},
     TorchVerb{"generate", "Continue a prompt of token ids"},
     TorchVerb{"bench", "Speed of the training step"},
@@ -61,6 +63,6 @@ int main(int argc, char** argv) {
   using namespace bmojo;
   return run(argc, argv, "bmojo",
              {add_config_verb, add_init_verb, add_inspect_verb, add_import_verb, add_export_verb,
-              list_torch_verbs},
+              add_tokenize_verb, add_task_verb, add_plot_verb, list_torch_verbs},
              run_torch);
 }

@@ -8,7 +8,7 @@
 namespace bmojo {
 
 nn::Model load_model(const std::string& folder, const std::vector<std::string>& settings) {
-  const Checkpoint checkpoint(folder);
+  const Checkpoint checkpoint(checkpoint_folder(folder));
   auto config = checkpoint.config;
   apply_memory_settings(config, settings);
   return nn::Model(config, nn::load_parameters(checkpoint));
@@ -46,5 +46,6 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
   return bmojo::run(argc, argv, "bmojo",
-                    {bmojo::add_score_verb, bmojo::add_generate_verb, bmojo::add_bench_verb});
+                    {bmojo::add_train_verb, bmojo::add_eval_verb, bmojo::add_score_verb,
+                     bmojo::add_generate_verb, bmojo::add_bench_verb});
 }

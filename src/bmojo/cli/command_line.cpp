@@ -115,8 +115,10 @@ int run(int argc, char** argv, const char* program, std::initializer_list<AddVer
     return std::cout.flush() ? kDone : report("stdout: writing failed", kRunFailed);
   } catch (const CLI::ParseError& mistake) {
     return report(fmt::format("{}; see {}", mistake.what(), help_hint(app)), kMistake);
+  } catch (const Exit& ended) {
+    return ended.code;
   } catch (const Interrupted& interrupted) {
-    return report("interrupted; nothing partly written is left", 128 + interrupted.signal);
+    return report(interrupted.message, 128 + interrupted.signal);
   } catch (const Error& mistake) {
     return report(mistake.what(), kMistake);
   } catch (const std::filesystem::filesystem_error& mistake) {
@@ -131,6 +133,8 @@ int run(int argc, char** argv, const char* program, std::initializer_list<AddVer
 }
 
 void defer_interrupts() { deferred = 1; }
+
+int interrupted_by() { return received; }
 
 void check_interrupted() {
   if (received != 0) throw Interrupted{received};

@@ -23,9 +23,15 @@ int run(int argc, char** argv, const char* program, std::initializer_list<AddVer
 // the next check_interrupted(), which throws, so that destructors remove what is partly written.
 struct Interrupted {
   int signal;
+  std::string message = "interrupted; nothing partly written is left";
+};
+// Ends the program with a code after everything has been said.
+struct Exit {
+  int code;
 };
 void defer_interrupts();
 void check_interrupted();
+int interrupted_by();  // the signal that waits, or 0
 
 // The flags every verb has.
 struct Common {

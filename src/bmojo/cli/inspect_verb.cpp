@@ -12,6 +12,7 @@
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/command_line.h"
 #include "bmojo/cli/verbs.h"
+#include "bmojo/data/shards.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
 #include "bmojo/model/tensors.h"
@@ -224,7 +225,70 @@ void inspect_file(const Options& options) {
   for (const auto& tensor : file.tensors()) print_tensor(tensor);
 }
 
+Json shards_json(const TokenData& data) {
+  Json list = Json::array();
+  for (const auto& shard : data.shards()) {
+    const auto& info = shard->info();
+    list.push_back({{"name", shard->path().filename().string()},
+                    {"bytes", shard->num_file_bytes()},
+                    {"documents", info.num_documents},
+                    {"tokens", info.num_tokens},
+                    {"text_bytes", info.num_bytes},
+                    {"digest", info.digest}});
+  }
+  return list;
+}
+
+void print_token_data(const TokenData& data, double bytes_per_token) {
+  print_row("tokenizer", fmt::format("{}, {} ids, {} ends a document", data.tokenizer_name(),
+                                     grouped(data.vocab_size()), data.end_of_document()));
+  if (!data.tokenizer_digest().empty()) print_row("", data.tokenizer_digest());
+  print_row("documents", grouped(data.num_documents()));
+  print_row("tokens", grouped(data.num_tokens()));
+  print_row("text",
+            fmt::format("{} B, {:.2f} bytes a token", grouped(data.num_bytes()), bytes_per_token));
+  for (const auto& shard : data.shards()) {
+    print_row("file",
+              fmt::format("{}, {} B, {} tokens", shard->path().filename().string(),
+                          grouped(shard->num_file_bytes()), grouped(shard->info().num_tokens)));
+    print_row("digest", shard->info().digest);
+  }
+}
+
+void inspect_token_data(const Options& options) {
+  require(options.settings.empty(), "--set: needs a checkpoint folder, got the token shards {}",
+          options.path);
+  const std::vector<fs::path> paths = {options.path};
+  const TokenData data(paths);
+  if (options.verify) {
+    Progress progress("verify", "B", options.common.quiet);
+    data.verify([&](int64_t done, int64_t total) { progress.update(done, total); });
+  }
+  const double bytes_per_token = double(data.num_bytes()) / double(data.num_tokens());
+
+  if (options.common.json) {
+    Json json = {{"kind", "tokens"},
+                 {"tokenizer", data.tokenizer_name()},
+                 {"tokenizer_digest", data.tokenizer_digest()},
+                 {"tokenizer_file", data.tokenizer_file().string()},
+                 {"vocab_size", data.vocab_size()},
+                 {"end_of_document", data.end_of_document()},
+                 {"documents", data.num_documents()},
+                 {"tokens", data.num_tokens()},
+                 {"text_bytes", data.num_bytes()},
+                 {"bytes_per_token", bytes_per_token},
+                 {"digest", data.digest()},
+                 {"files", shards_json(data)}};
+    if (options.verify) json["verified"] = true;
+    return print_json(json);
+  }
+  print_row("shards", options.path);
+  print_token_data(data, bytes_per_token);
+  print_verified(options.verify, true);
+}
+
 void run_inspect(const Options& options) {
+  if (is_token_data(options.path)) return inspect_token_data(options);
   std::error_code ignored;
   fs::is_directory(options.path, ignored) ? inspect_checkpoint(options) : inspect_file(options);
 }
@@ -233,12 +297,13 @@ void run_inspect(const Options& options) {
 
 void add_inspect_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  auto* verb = app.add_subcommand("inspect", "What a checkpoint or a safetensors file holds");
-  verb->add_option("PATH", options->path, "Checkpoint folder or .safetensors file")
+  auto* verb =
+      app.add_subcommand("inspect", "What a checkpoint, a tensor file or token shards hold");
+  verb->add_option("PATH", options->path, "Checkpoint folder, .safetensors file, shard or folder")
       ->type_name("")
       ->required();
   add_memory_settings(*verb, options->settings);
-  verb->add_flag("--verify", options->verify, "Hash the weights and compare with the digest");
+  verb->add_flag("--verify", options->verify, "Hash the contents and compare with the digest");
   add_common(*verb, options->common);
   verb->callback([options] { run_inspect(*options); });
 }

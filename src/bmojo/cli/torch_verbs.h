@@ -15,8 +15,11 @@ namespace bmojo {
 void add_score_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_bench_verb(CLI::App& app);
+void add_train_verb(CLI::App& app);
+void add_eval_verb(CLI::App& app);
 
-// Loads a checkpoint folder, with `--set` of the fields no weight depends on.
+// Loads a checkpoint folder or the latest of a run, with `--set` of the fields no weight depends
+// on.
 nn::Model load_model(const std::string& folder, const std::vector<std::string>& settings);
 
 // `--threads N`; 0 leaves torch's own choice, one thread a core.

@@ -10,5 +10,8 @@ void add_init_verb(CLI::App& app);
 void add_inspect_verb(CLI::App& app);
 void add_import_verb(CLI::App& app);
 void add_export_verb(CLI::App& app);
+void add_tokenize_verb(CLI::App& app);
+void add_task_verb(CLI::App& app);
+void add_plot_verb(CLI::App& app);
 
 }  // namespace bmojo

@@ -87,6 +87,13 @@ Checkpoint::Checkpoint(const fs::path& folder) : config(load_config(folder)), te
             name);
 }
 
+fs::path checkpoint_folder(const fs::path& folder) {
+  std::error_code ignored;
+  const bool is_run = !fs::exists(folder / kConfigFile, ignored) &&
+                      fs::exists(folder / "latest" / kConfigFile, ignored);
+  return is_run ? folder / "latest" : folder;
+}
+
 Config load_config(const fs::path& file_or_folder) {
   require(fs::exists(file_or_folder), "{}: file must exist, got none", file_or_folder.string());
   const auto path =

@@ -44,6 +44,9 @@ struct Checkpoint {
   TensorFolder tensors;
 };
 
+// The folder itself, or, where it is that of a training run, its latest checkpoint.
+std::filesystem::path checkpoint_folder(const std::filesystem::path& folder);
+
 Config load_config(const std::filesystem::path& file_or_folder);
 void save_config(const Config& config, const std::filesystem::path& folder);
 

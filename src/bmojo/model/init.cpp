@@ -6,30 +6,22 @@
 #include <vector>
 
 #include "bmojo/base/file.h"
+#include "bmojo/base/random.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
 
 namespace bmojo {
 namespace {
 
-// splitmix64's finaliser: a bijection whose outputs pass as independent draws.
-uint64_t mix(uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xbf58476d1ce4e5b9u;
-  x ^= x >> 27;
-  x *= 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 uint64_t stream_of(uint64_t seed, std::string_view name) {
-  uint64_t hash = mix(seed + 0x9e3779b97f4a7c15u);
-  for (const char c : name) hash = mix(hash ^ static_cast<unsigned char>(c));
+  uint64_t hash = mix_bits(seed + kGoldenGamma);
+  for (const char c : name) hash = mix_bits(hash ^ static_cast<unsigned char>(c));
   return hash;
 }
 
 // Uniform on (0, 1), never either end.
 double uniform(uint64_t stream, uint64_t index) {
-  const uint64_t bits = mix(stream + (index + 1) * 0x9e3779b97f4a7c15u);
+  const uint64_t bits = mix_bits(stream + (index + 1) * kGoldenGamma);
   return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
 }
 

@@ -1,13 +1,12 @@
 #include "bmojo/model/safetensors.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 #include <utility>
 
+#include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/json.h"
 #include "bmojo/base/printable.h"
@@ -21,30 +20,6 @@ static_assert(std::endian::native == std::endian::little, "tensors are used as t
 constexpr size_t kLengthBytes = sizeof(uint64_t);  // before the header
 constexpr size_t kAlignment = 64;                  // of the data section that is written
 constexpr std::string_view kDigestName = "bmojo.digest";
-constexpr std::string_view kDigestPrefix = "xxh3-128:";
-constexpr size_t kDigestSize = kDigestPrefix.size() + 2 * sizeof(XXH128_canonical_t);
-
-class Digest {
- public:
-  Digest() : state_(XXH3_createState()) {
-    if (!state_) throw std::bad_alloc();
-    XXH3_128bits_reset(state_.get());
-  }
-  void update(std::span<const std::byte> bytes) {
-    XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
-  }
-  std::string text() const {
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_.get()));
-    return fmt::format("{}{:02x}", kDigestPrefix, fmt::join(canonical.digest, ""));
-  }
-
- private:
-  struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-  std::unique_ptr<XXH3_state_t, Free> state_;
-};
 
 std::string json_string(std::string_view text, const std::string& subject) {
   try {
@@ -162,7 +137,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   impl.data_bytes = lay_out(tensors, impl.subject);
   if (digest) {
     impl.digest = std::make_unique<Digest>();
-    metadata[std::string(kDigestName)] = std::string(kDigestSize, '0');
+    metadata[std::string(kDigestName)] = std::string(Digest::kTextSize, '0');
   }
 
   std::string header = "{";

@@ -22,15 +22,19 @@ AdamW::AdamW(std::vector<AdamWGroup> groups, double beta1, double beta2, double 
 double AdamW::step(double max_norm) {
   torch::NoGradGuard no_grad;
   double sum = 0;
-  for (const auto& group : groups_)
+  group_norms_.clear();
+  for (const auto& group : groups_) {
+    double group_sum = 0;
     for (const auto& parameter : group.parameters)
       if (parameter.grad().defined()) {
         const auto norm = at::norm(parameter.grad()).item<double>();
-        sum += norm * norm;
+        group_sum += norm * norm;
       }
+    group_norms_.push_back(std::sqrt(group_sum));
+    sum += group_sum;
+  }
   const double norm = std::sqrt(sum);
   if (!std::isfinite(norm)) return norm;
-  ++num_steps_;
   // The kernel divides each gradient by this while it reads it.
   std::optional<at::Tensor> scale;
   if (max_norm > 0 && norm > max_norm) scale = at::full({}, norm / max_norm, at::kFloat);

@@ -22,22 +22,26 @@ class AdamW {
 
   // One step from the parameters' gradients (those without one are left alone). Returns the norm
   // over all gradients; where it exceeds max_norm (0: never), the step is that of gradients scaled
-  // down to it. The scaling is part of the update's
-  // pass: gradients are read once for the norm and once for the update. A norm
-  // that is not finite changes nothing.
+  // down to it. The scaling is part of the update's pass: gradients are read once for the norm and
+  // once for the update. A norm that is not finite changes nothing.
   double step(double max_norm = 0);
 
   std::vector<AdamWGroup>& groups() { return groups_; }
-  int64_t num_steps() const { return num_steps_; }
+  // Norms of the last step's gradients, a group each.
+  const std::vector<double>& group_norms() const { return group_norms_; }
 
- private:
+  // What a run has to keep to go on, a group each; `steps` are counts as floats, as the kernel
+  // wants them. Values may be written into the tensors.
   struct Moments {
     std::vector<at::Tensor> first, second, steps;  // a parameter each
   };
+  const std::vector<Moments>& moments() const { return moments_; }
+
+ private:
   std::vector<AdamWGroup> groups_;
   std::vector<Moments> moments_;  // a group each
+  std::vector<double> group_norms_;
   double beta1_, beta2_, eps_;
-  int64_t num_steps_ = 0;
 };
 
 }  // namespace bmojo::nn

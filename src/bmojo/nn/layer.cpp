@@ -223,10 +223,14 @@ void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
   keys.add({pick(all.row, layout.piece_row, chosen.visible),
             (position.masked_fill(nothing, 0) + w - begin).clamp_min(0),
             last.masked_fill(nothing, 0)});
-  // Attention weight ∝ ε^β · exp(q·k/√d); here the gradient passes through ε.
-  if (beta_.defined())
-    keys.bias =
-        widen(beta_) * (pick(all.innovation, layout.piece_row, chosen.visible) + 1e-6).log();
+  // Attention weight ∝ (ε / mean ε)^β · exp(q·k/√d); here the gradient passes through ε.
+  if (beta_.defined()) {
+    const auto log_innovation = (pick(all.innovation, layout.piece_row, chosen.visible) + 1e-6)
+                                    .log()
+                                    .masked_fill(nothing, 0);
+    const auto num_members = (position != kNowhere).sum(1, /*keepdim=*/true).clamp_min(1);
+    keys.bias = widen(beta_) * (log_innovation - log_innovation.sum(1, true) / num_members);
+  }
 
   const auto set = [&](const at::Tensor& source) -> EideticSet {
     return {pick(all.innovation, of_row, source), pick(all.position, of_row, source),

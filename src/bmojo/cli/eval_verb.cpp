@@ -1,0 +1,117 @@
+#include <torch/torch.h>
+
+#include <cmath>
+#include <memory>
+#include <numbers>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/progress.h"
+#include "bmojo/cli/torch_verbs.h"
+#include "bmojo/train/evaluate.h"
+
+namespace bmojo {
+namespace {
+
+struct Options {
+  Common common;
+  std::string model, task;
+  std::vector<std::string> set, data;
+  int64_t sequences = 1000, batch = 16;
+};
+
+void eval_task(const nn::Model& model, const Options& options) {
+  const auto task = parse_task(options.task);
+  require(task.vocab_size == model.config().vocab_size,
+          "--task: vocabulary must be the model's = {}, got {}", model.config().vocab_size,
+          task.vocab_size);
+  train::Score total;
+  Progress progress("eval", "sequences", options.common.quiet);
+  for (int64_t done = 0; done < options.sequences;) {
+    const int64_t rows = std::min(options.batch, options.sequences - done);
+    train::Batch batch;
+    batch.ids = at::empty({rows, task.length}, at::kLong);
+    batch.targets = at::empty({rows, task.length}, at::kLong);
+    const auto row = [&](const at::Tensor& x, int64_t i) {
+      return std::span(x.data_ptr<int64_t>() + i * task.length, task.length);
+    };
+    for (int64_t i = 0; i < rows; ++i)
+      draw(task, static_cast<uint64_t>(options.common.seed), Split::test, done + i,
+           row(batch.ids, i), row(batch.targets, i));
+    total += train::score(model, batch);
+    done += rows;
+    progress.update(done, options.sequences);
+  }
+  if (options.common.json)
+    return print_json({{"task", task.text},
+                       {"accuracy", total.accuracy()},
+                       {"answers", total.num_scored},
+                       {"length", task.length},
+                       {"loss", total.loss()}});
+  fmt::print("{}\naccuracy {:.2f} % of {} answers, loss {:.4f}\n", task.text,
+             100 * total.accuracy(), grouped(total.num_scored), total.loss());
+}
+
+void eval_text(const nn::Model& model, const Options& options) {
+  const TokenData data({options.data.begin(), options.data.end()});
+  require(data.vocab_size() <= model.config().vocab_size,
+          "--data: vocabulary must be at most the model's = {}, got {}", model.config().vocab_size,
+          data.vocab_size());
+  Progress progress("eval", "tok", options.common.quiet);
+  const auto [total, by_position] = train::score_text(
+      model, data, [&](int64_t done) { progress.update(done, data.num_tokens()); });
+  require(total.num_scored > 0, "--data: must hold a token to predict, got none");
+  const double bits = total.nats / std::numbers::ln2 / static_cast<double>(data.num_bytes());
+  const auto low = [](size_t i) { return i == 0 ? 0 : int64_t{1} << (i - 1); };
+  Json rows = Json::array();
+  for (size_t i = 0; i < by_position.size(); ++i)
+    if (by_position[i].num_scored > 0)
+      rows.push_back({{"from", low(i)},
+                      {"to", int64_t{1} << i},
+                      {"loss", by_position[i].loss()},
+                      {"tokens", by_position[i].num_scored}});
+  if (options.common.json)
+    return print_json({{"loss", total.loss()},
+                       {"perplexity", std::exp(total.loss())},
+                       {"bits_per_byte", bits},
+                       {"tokens", total.num_scored},
+                       {"by_position", rows}});
+  fmt::print("loss {:.4f} nats a token, perplexity {:.3f}, {:.4f} bits a byte, {} tokens\n",
+             total.loss(), std::exp(total.loss()), bits, grouped(total.num_scored));
+  fmt::print("\nposition in the document      loss      tokens\n");
+  for (const auto& row : rows)
+    fmt::print("{:>11} … {:<11}  {:>8.4f}  {:>10}\n", grouped(row["from"]),
+               grouped(row["to"].get<int64_t>() - 1), row["loss"].get<double>(),
+               grouped(row["tokens"]));
+}
+
+void run_eval(const Options& options) {
+  require(options.task.empty() != options.data.empty(), "eval: --task or --data is needed, got {}",
+          options.task.empty() ? "neither" : "both");
+  use_threads(options.common.threads);
+  const auto model = load_model(options.model, options.set);
+  options.task.empty() ? eval_text(model, options) : eval_task(model, options);
+}
+
+}  // namespace
+
+void add_eval_verb(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto* verb = app.add_subcommand("eval", "Accuracy or loss of a checkpoint");
+  verb->add_option("--model", options->model, "Checkpoint folder, or a run's")
+      ->option_text("DIR")
+      ->required();
+  verb->add_option("--task", options->task, "A synthetic task, on sequences not trained on")
+      ->option_text("NAME[:…]");
+  verb->add_option("--data", options->data, "Token shards, read as one text")->option_text("PATH…");
+  verb->add_option("--sequences", options->sequences, "Sequences of a task")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->option_text("N [1000]");
+  verb->add_option("--batch", options->batch, "Sequences at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->option_text("N [16]");
+  add_memory_settings(*verb, options->set);
+  add_common(*verb, options->common);
+  verb->callback([options] { run_verb([&] { run_eval(*options); }); });
+}
+
+}  // namespace bmojo

@@ -1,0 +1,344 @@
+#include <stdlib.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <memory>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
+#include "bmojo/base/printable.h"
+#include "bmojo/base/progress.h"
+#include "bmojo/cli/torch_verbs.h"
+#include "bmojo/model/flops.h"
+#include "bmojo/model/tensors.h"
+#include "bmojo/train/launch.h"
+#include "bmojo/train/trainer.h"
+
+namespace bmojo {
+namespace {
+namespace fs = std::filesystem;
+using train::Plan;
+using train::Recipe;
+
+struct Options {
+  Recipe recipe;
+  std::string run, out;
+  bool resume = false, dry_run = false, quiet = false, json = false;
+};
+
+std::string flag_of(std::string_view field) {
+  std::string name = "--" + std::string(field);
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+void add_field(CLI::App& app, const train::Field& field, bool& value) {
+  app.add_flag(flag_of(field.name), value, std::string(field.help));
+}
+void add_field(CLI::App& app, const train::Field& field, std::vector<std::string>& value) {
+  auto* option = app.add_option(flag_of(field.name), value, std::string(field.help))
+                     ->option_text(std::string(field.value));
+  if (field.name == "set") option->allow_extra_args(false);
+}
+template <typename Value>
+void add_field(CLI::App& app, const train::Field& field, Value& value) {
+  app.add_option(flag_of(field.name), value, std::string(field.help))
+      ->option_text(std::string(field.value))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void add_recipe(CLI::App& app, Recipe& recipe) {
+  for_each_field(recipe,
+                 [&](const train::Field& field, auto& value) { add_field(app, field, value); });
+}
+
+bool is_field(std::string_view name) {
+  bool found = false;
+  Recipe any;
+  for_each_field(any,
+                 [&](const train::Field& field, auto&) { found = found || field.name == name; });
+  return found;
+}
+
+// Whether a flag stands in for a key of the run file: lists are not added to, and of two ways to
+// say the same the flag's counts.
+bool is_replaced(std::string_view key, const CLI::App& given) {
+  const auto is_given = [&](std::string_view name) {
+    return given.get_option(flag_of(name))->count() > 0;
+  };
+  if (key == "data" || key == "task") return is_given("data") || is_given("task");
+  if (key == "val_data" || key == "val_fraction")
+    return is_given("val_data") || is_given("val_fraction");
+  if (key == "steps" || key == "tokens") return is_given("steps") || is_given("tokens");
+  return false;
+}
+
+// A run file as the flags it stands for.
+std::vector<std::string> flags_of_file(const fs::path& path, const CLI::App& given) {
+  std::ifstream file(path);
+  require(file.good() && fs::is_regular_file(path), "--run: must be a readable file, got {}",
+          in_quotes(path.string()));
+  std::vector<std::string> flags;
+  for (const auto& item : CLI::ConfigTOML().from_config(file)) {
+    require(item.parents.empty() && is_field(item.name), "{}: key {} is not known",
+            printable(path.string()), in_quotes(item.fullname()));
+    if (is_replaced(item.name, given)) continue;
+    for (const auto& value : item.inputs)
+      flags.push_back(fmt::format("{}={}", flag_of(item.name), value));
+  }
+  return flags;
+}
+
+// Defaults, then the run file (a resumed run's own), then what was given on the command line.
+Recipe merged_recipe(const Options& options, const CLI::App& given) {
+  require(!options.resume || options.run.empty(),
+          "--resume and --run: must be one of them, got both; a run resumes by its own run.toml");
+  std::vector<std::string> flags;
+  if (options.resume) {
+    require(fs::exists(fs::path(options.out) / train::kRunFile),
+            "--out: must be the folder of a run to resume, got {} without {}",
+            in_quotes(options.out), train::kRunFile);
+    flags = flags_of_file(fs::path(options.out) / train::kRunFile, given);
+  } else if (!options.run.empty()) {
+    flags = flags_of_file(options.run, given);
+  }
+  for (const auto* option : given.get_options())
+    for (const auto& value : option->results()) {
+      const auto name = option->get_lnames().front();
+      std::string field = name;
+      std::ranges::replace(field, '-', '_');
+      if (is_field(field)) flags.push_back(fmt::format("--{}={}", name, value));
+    }
+  std::ranges::reverse(flags);
+  CLI::App app;
+  Recipe recipe;
+  add_recipe(app, recipe);
+  app.parse(flags);
+  return recipe;
+}
+
+std::vector<fs::path> paths(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
+}
+
+struct Job {
+  Recipe recipe;
+  Config config;
+  Plan plan;
+  std::optional<Task> task;
+  std::shared_ptr<const TokenData> data;
+};
+
+// With a task or with a preset the vocabulary is that of what is read; otherwise it must hold it.
+void set_vocabulary(Job& job) {
+  auto& config = job.config;
+  const bool chosen = std::ranges::any_of(
+      job.recipe.set, [](const std::string& text) { return text.starts_with("vocab_size="); });
+  const int64_t needed = job.task ? job.task->vocab_size : job.data->vocab_size();
+  if (!chosen && !job.recipe.preset.empty()) config.vocab_size = needed;
+  const bool fits = job.task ? config.vocab_size == needed : config.vocab_size >= needed;
+  require(fits, "vocab_size: must be {} = {}, as {}, got {}", job.task ? "" : "at least", needed,
+          job.task ? "the task has it" : "the data needs it", config.vocab_size);
+  if (job.recipe.preset.empty()) return;
+  config.bos_token_id = -1;
+  config.eos_token_id = job.data ? job.data->end_of_document() : -1;
+}
+
+Config model_config(const Recipe& recipe) {
+  const bool from = !recipe.init_from.empty();
+  require(!from || (recipe.preset.empty() && recipe.config.empty()),
+          "--init-from: excludes --preset and --config");
+  if (!from) return resolve(ModelChoice{recipe.preset, recipe.config, recipe.set});
+  auto config = load_config(checkpoint_folder(recipe.init_from));
+  apply_memory_settings(config, recipe.set);
+  return config;
+}
+
+Job prepare(Recipe recipe) {
+  Job job;
+  require(recipe.task.empty() != recipe.data.empty(), "--task or --data: one is needed, got {}",
+          recipe.task.empty() ? "neither" : "both");
+  if (!recipe.task.empty()) {
+    job.task = parse_task(recipe.task);
+    recipe.task = job.task->text;
+    require(recipe.val_data.empty() && recipe.val_fraction == 0,
+            "--task: validates on fresh sequences, excludes --val-data and --val-fraction");
+  } else {
+    job.data = std::make_shared<TokenData>(paths(recipe.data));
+  }
+  job.config = model_config(recipe);
+  if (recipe.threads == 0)
+    recipe.threads =
+        std::max<int64_t>(at::get_num_threads() / std::max<int64_t>(recipe.workers, 1), 1);
+  job.recipe = std::move(recipe);
+  set_vocabulary(job);
+  validate(job.config);
+  train::check_trainable(job.config);
+  job.plan = train::resolve(job.recipe, job.config, job.task ? job.task->length : 0);
+  return job;
+}
+
+double memory_estimate(const Job& job) {
+  const auto tokens = static_cast<double>(job.recipe.micro_batch * job.plan.span);
+  return 16 * static_cast<double>(job.plan.parameters) +
+         tokens * activation_bytes_per_token(job.config, job.recipe.recompute);
+}
+
+void print_plan(const Job& job, bool json) {
+  const auto& [recipe, config, plan, task, data] = job;
+  if (json)
+    return print_json({{"parameters", plan.parameters},
+                       {"steps", plan.num_steps},
+                       {"tokens", plan.num_tokens()},
+                       {"tokens_per_step", plan.tokens_per_step()},
+                       {"sequences_per_step", plan.num_rows},
+                       {"micro_batches", plan.num_micro},
+                       {"segment", recipe.segment},
+                       {"bptt", recipe.bptt},
+                       {"context", recipe.context},
+                       {"lr", recipe.lr},
+                       {"ssm_lr", recipe.ssm_lr},
+                       {"memory_bytes", memory_estimate(job)},
+                       {"flops", training_flops_per_token(config, plan.span) *
+                                     static_cast<double>(plan.num_tokens())}});
+  fmt::print("parameters    {} ({} without embeddings)\n", grouped(plan.parameters),
+             grouped(count_parameters_without_embeddings(config)));
+  fmt::print("reads         {}\n",
+             task ? task->text
+                  : fmt::format("{} tokens, {} documents", grouped(data->num_tokens()),
+                                grouped(data->num_documents())));
+  fmt::print("steps         {} of {} tokens: {} sequences of {}\n", grouped(plan.num_steps),
+             grouped(plan.tokens_per_step()), grouped(plan.num_rows), grouped(plan.span));
+  fmt::print("at once       {} sequences, segments of {}, gradients through {}\n",
+             recipe.micro_batch, recipe.segment, recipe.bptt);
+  fmt::print("memories      {}\n", !plan.carries ? "start afresh with every sequence"
+                                   : recipe.context == 0
+                                       ? "carried without end"
+                                       : fmt::format("carried over {} tokens", recipe.context));
+  fmt::print("total         {} tokens, {:.1f} a parameter\n", grouped(plan.num_tokens()),
+             static_cast<double>(plan.num_tokens()) / static_cast<double>(plan.parameters));
+  fmt::print("rates         {:g}, SSM {:g}, to {:g}; warm-up {:g}\n", recipe.lr, recipe.ssm_lr,
+             recipe.min_lr, recipe.warmup);
+  fmt::print("workers       {} with {} threads\n", recipe.workers, recipe.threads);
+  fmt::print("memory        about {} a worker\n", si(memory_estimate(job), "B"));
+}
+
+// The folder of a new run, with its run.toml; must not hold anything yet.
+void create_run(const fs::path& out, const Recipe& recipe) {
+  std::error_code error;
+  require(!fs::exists(out) || (fs::is_directory(out) && fs::is_empty(out)),
+          "--out: folder must be new or empty, got {}; give --resume to go on with a run",
+          in_quotes(out.string()));
+  fs::create_directories(out, error);
+  require(!error, "--out: folder must be creatable, got {} ({})", in_quotes(out.string()),
+          error.message());
+  AtomicFile file(out / train::kRunFile);
+  file.write(to_toml(recipe));
+  file.commit();
+}
+
+// GFLOP/s of a product of matrices, best of five.
+double sgemm_limit() {
+  const auto a = at::rand({1024, 1024}), b = at::rand({1024, 1024});
+  double best = INFINITY;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    at::mm(a, b);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    best = std::min(best, time.count());
+  }
+  return 2 * 1024.0 * 1024 * 1024 / best;
+}
+
+nn::Parameters initial_parameters(const Job& job) {
+  if (job.recipe.init_from.empty())
+    return nn::fresh_parameters(job.config, static_cast<uint64_t>(job.recipe.seed));
+  auto parameters = nn::load_parameters(Checkpoint(checkpoint_folder(job.recipe.init_from)));
+  for (auto& [name, tensor] : parameters) tensor = tensor.clone();  // not the mapped file's pages
+  return parameters;
+}
+
+void print_result(const train::Trainer& trainer, const Options& options) {
+  const auto best = trainer.best_loss();
+  if (options.json)
+    print_json({{"step", trainer.num_steps_done()},
+                {"loss", trainer.last_loss()},
+                {"best_val_loss", best ? Json(*best) : Json()},
+                {"out", options.out}});
+  else
+    fmt::print("{}: step {}, loss {:.4f}{}\n", options.out, trainer.num_steps_done(),
+               trainer.last_loss(), best ? fmt::format(", best validation {:.4f}", *best) : "");
+}
+
+void run_worker(Job job, const Options& options, train::Workers workers) {
+  const fs::path out = options.out;
+  use_threads(job.recipe.threads);
+  if (workers.first() && !options.resume) create_run(out, job.recipe);
+  if (workers.first()) train::remove_unfinished(out);
+  workers.barrier();
+  const auto checkpoint = options.resume ? train::find_checkpoint(out) : std::nullopt;
+  train::Source source(job.recipe, job.plan, job.task, job.data);
+  train::Trainer trainer(job.recipe, job.plan, nn::Model(job.config, initial_parameters(job)),
+                         std::move(source), workers,
+                         {.out = out,
+                          .stop_asked = [] { return interrupted_by() != 0; },
+                          .quiet = options.quiet,
+                          .flops_limit = workers.first() && !options.quiet ? sgemm_limit() : 0});
+  if (checkpoint) trainer.resume(*checkpoint);
+  defer_interrupts();
+  const auto ending = trainer.run();
+  if (ending == train::Ending::interrupted)
+    throw Interrupted{SIGINT, fmt::format("interrupted at step {}, saved; go on with --resume",
+                                          trainer.num_steps_done())};
+  if (workers.first()) print_result(trainer, options);
+}
+
+// The words this program was started with.
+std::vector<std::string> command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+void run_train(const Options& options, const CLI::App& given) {
+  // MKL repeats its sums to the bit only in this mode; it is read at the first product.
+  setenv("MKL_CBWR", "AUTO", /*overwrite=*/0);
+  require(options.dry_run || !options.out.empty(), "--out: must name the run's folder, got none");
+  auto recipe = merged_recipe(options, given);
+  const auto place = train::place_from_environment();
+  if (place) recipe.workers = place->count;
+  auto job = prepare(std::move(recipe));
+  if (options.dry_run) return print_plan(job, options.json);
+  if (job.recipe.workers > 1 && !place) {
+    auto words = command_line();
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    const auto count = static_cast<int>(job.recipe.workers);
+    throw Exit{train::run_workers(count, static_cast<int>(argv.size()), argv.data())};
+  }
+  train::as_worker([&] {
+    run_worker(std::move(job), options, place ? train::Workers::join(*place) : train::Workers());
+  });
+}
+
+}  // namespace
+
+void add_train_verb(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto* verb = app.add_subcommand("train", "Train a model on text or on a task, and resume");
+  verb->add_option("--run", options->run, "Take flags from a file: lr = 0.001, one a line")
+      ->option_text("FILE.toml");
+  add_recipe(*verb, options->recipe);
+  verb->add_option("--out", options->out, "The run's folder")->option_text("DIR");
+  verb->add_flag("--resume", options->resume, "Go on with the run in --out");
+  verb->add_flag("--dry-run", options->dry_run, "Print the plan and exit");
+  verb->add_flag("--json", options->json, "Print JSON and nothing else on stdout");
+  verb->add_flag("--quiet", options->quiet, "No progress on stderr");
+  verb->callback([options, verb] { run_verb([&] { run_train(*options, *verb); }); });
+}
+
+}  // namespace bmojo

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bmojo/base/random.h"
+
+namespace bmojo {
+
+// A position nothing is due at; the value is torch's.
+inline constexpr int64_t kNotScored = -100;
+
+// A synthetic task: sequences of its own making, as many as asked for, each a function of a seed
+// and its number alone.
+struct Task {
+  std::string text;  // every key with its value: "mqar:pairs=8,length=128,…"
+  int64_t length = 0, vocab_size = 0;
+  // One sequence: ids, and at each position the token due there, or kNotScored. Both are `length`
+  // long, and targets come filled with kNotScored.
+  std::function<void(Random& random, std::span<int64_t> ids, std::span<int64_t> targets)> fill;
+};
+
+// "NAME" or "NAME:key=value,…"; Error naming the key that is unknown, missing or impossible.
+Task parse_task(std::string_view text);
+
+// Training and testing never draw from the same stream.
+enum class Split : uint64_t { train = 1, test = 2 };
+void draw(const Task& task, uint64_t seed, Split split, uint64_t number, std::span<int64_t> ids,
+          std::span<int64_t> targets);
+
+// The keys of a task, taken one by one; what nobody took is refused.
+class TaskKeys {
+ public:
+  TaskKeys(std::string_view name, std::string_view keys);
+
+  struct Range {
+    int64_t low, high;
+  };
+  Range range(std::string_view key);                                // "4" or "4..24"; must be given
+  int64_t number(std::string_view key, int64_t low, int64_t high);  // must be given
+  int64_t number(std::string_view key, int64_t low, int64_t high, int64_t otherwise);
+  std::string word(std::string_view key,
+                   const std::vector<std::string>& choices);  // the first: default
+  // Every key as it was taken: the task's whole text. Error where one was not.
+  std::string finish();
+
+ private:
+  const std::string* find(std::string_view key);
+  int64_t parse(std::string_view key, std::string_view text, int64_t low, int64_t high) const;
+  void note(std::string_view key, std::string_view value);
+
+  struct Entry {
+    std::string key, value;
+    bool taken = false;
+  };
+  std::string name_, text_;
+  std::vector<Entry> entries_;
+};
+
+// One file a task.
+Task make_mqar(TaskKeys& keys);
+
+}  // namespace bmojo

@@ -1,0 +1,160 @@
+#include "bmojo/data/tokenizer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <type_traits>
+
+#include "bmojo/base/digest.h"
+#include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
+#include "bmojo/base/printable.h"
+#include "bmojo/data/pieces.h"
+#include "bmojo/data/sentencepiece_model.h"
+
+namespace bmojo {
+namespace {
+
+class Bytes final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> ids(text.size());
+    std::ranges::transform(text, ids.begin(), [](char c) { return static_cast<uint8_t>(c); });
+    return ids;
+  }
+  std::string decode(std::span<const int32_t> ids) const override {
+    std::string text;
+    for (const int32_t id : ids) {
+      require(id >= 0 && id <= kEnd, "decode: token id must be from 0 to {}, got {}", kEnd, id);
+      if (id != kEnd) text += static_cast<char>(id);
+    }
+    return text;
+  }
+  int64_t vocab_size() const override { return kEnd + 1; }
+  int32_t end_of_document() const override { return kEnd; }
+  const std::string& name() const override { return name_; }
+  size_t find_cut(std::string_view text, size_t from) const override {
+    return std::min(std::max<size_t>(from, 1), text.size());
+  }
+  std::vector<int32_t> encode_rest(std::string_view text) const override { return encode(text); }
+
+ private:
+  static constexpr int32_t kEnd = 256;
+  const std::string name_ = "bytes";
+};
+
+class SentencePiece final : public Tokenizer {
+ public:
+  explicit SentencePiece(const std::string& file);
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    return encode_parts(text, /*is_rest=*/false);
+  }
+  std::vector<int32_t> encode_rest(std::string_view text) const override {
+    require(cuttable_ && text.starts_with('\n'), "encode_rest: text must begin at a cut, got {}",
+            in_quotes(text));
+    return encode_parts(text, /*is_rest=*/true);
+  }
+  size_t find_cut(std::string_view text, size_t from) const override {
+    const size_t cut = cuttable_ ? text.find('\n', std::max<size_t>(from, 1)) : text.npos;
+    return std::min(cut, text.size());
+  }
+  std::string decode(std::span<const int32_t> ids) const override;
+
+  int64_t vocab_size() const override { return pieces_->size(); }
+  int32_t end_of_document() const override { return end_; }
+  const std::string& name() const override { return name_; }
+  std::string digest() const override { return digest_; }
+  std::string_view model() const override { return model_; }
+
+ private:
+  bool is_cuttable() const;
+  std::vector<int32_t> encode_parts(std::string_view text, bool is_rest) const;
+  std::vector<int32_t> encode_part(std::string_view text) const;
+
+  const std::string name_ = "sentencepiece";
+  std::string model_, digest_;
+  std::unique_ptr<Pieces> pieces_ = make_pieces();
+  int32_t end_ = -1;
+  bool dummy_prefix_ = false, cuttable_ = false;
+};
+
+SentencePiece::SentencePiece(const std::string& file) : model_(read_text(file)) {
+  const auto subject = printable(file);
+  const auto refusal = pieces_->load(model_);
+  require(refusal.empty(), "{}: must be a SentencePiece model, got a file the library refuses: {}",
+          subject, printable(refusal, 120));
+  end_ = pieces_->end_of_sentence();
+  require(end_ >= 0, "{}: must have an end-of-sentence piece to end documents with, got none",
+          subject);
+  Digest digest;
+  digest.update(model_);
+  digest_ = digest.text();
+  const auto spec = read_sentencepiece_spec(model_);
+  dummy_prefix_ = spec && spec->dummy_prefix;
+  cuttable_ = spec && spec->merges_locally() && is_cuttable();
+}
+
+// A line break that no piece holds is never merged with a neighbour, so what lies before it and
+// what begins with it are segmented as if alone. The blank that the library puts before every text
+// is then the first id of a rest, alone too, and is dropped.
+bool SentencePiece::is_cuttable() const {
+  for (int id = 0; id < pieces_->size(); ++id) {
+    // Unused pieces are split again by what was seen anywhere in the text.
+    if (pieces_->is_unused(id) || pieces_->piece(id).find('\n') != std::string::npos) return false;
+  }
+  const auto ids = encode_part("\n");
+  const bool alone = ids.size() == (dummy_prefix_ ? 2u : 1u) && pieces_->is_byte(ids.back());
+  return alone && (!dummy_prefix_ || pieces_->piece(ids.front()) == "\u2581");
+}
+
+std::vector<int32_t> SentencePiece::encode_parts(std::string_view text, bool is_rest) const {
+  // The library takes about a hundred bytes of memory for each byte of text, and its queue of
+  // merges slows down as it outgrows the caches.
+  constexpr size_t kPart = 4096;
+  std::vector<int32_t> ids;
+  while (!text.empty()) {
+    const auto part = text.substr(0, find_cut(text, kPart));
+    const auto found = encode_part(part);
+    ids.insert(ids.end(), found.begin() + (is_rest && dummy_prefix_ ? 1 : 0), found.end());
+    text.remove_prefix(part.size());
+    is_rest = true;
+  }
+  return ids;
+}
+
+std::vector<int32_t> SentencePiece::encode_part(std::string_view text) const {
+  static_assert(std::is_same_v<int, int32_t>);
+  constexpr size_t kMost = size_t{1} << 29;  // the library counts in int, up to three for a byte
+  require(text.size() <= kMost,
+          "text: must have a place to cut it within {} bytes for this tokenizer, got none", kMost);
+  std::vector<int> ids;
+  const auto failure = pieces_->encode(text, ids);
+  if (!failure.empty())
+    throw RunError(fmt::format("sentencepiece: encoding failed: {}", printable(failure, 120)));
+  return ids;
+}
+
+std::string SentencePiece::decode(std::span<const int32_t> ids) const {
+  const int64_t last = vocab_size() - 1;
+  for (const int32_t id : ids)
+    require(id >= 0 && id <= last, "decode: token id must be from 0 to {}, got {}", last, id);
+  std::string text;
+  const auto failure = pieces_->decode(std::vector<int>(ids.begin(), ids.end()), text);
+  if (!failure.empty())
+    throw RunError(fmt::format("sentencepiece: decoding failed: {}", printable(failure, 120)));
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_file) {
+  if (name_or_file == "bytes") return std::make_unique<Bytes>();
+  std::error_code ignored;
+  require(std::filesystem::exists(name_or_file, ignored),
+          "tokenizer: must be bytes or a SentencePiece tokenizer.model, got {}, which is no file",
+          in_quotes(name_or_file));
+  return std::make_unique<SentencePiece>(name_or_file);
+}
+
+}  // namespace bmojo

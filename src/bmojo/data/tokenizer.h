@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bmojo {
+
+// What a tokenizer's file is called beside the shards and in a checkpoint.
+inline constexpr const char* kTokenizerFile = "tokenizer.model";
+
+// Text to token ids and back. Every method may be called from several threads at once. Text is any
+// bytes, NUL among them.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // The ids of a whole text; neither a beginning nor an end is marked.
+  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // Ids that mark something (the end of a document) give no text. Error for an id outside the
+  // vocabulary.
+  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  virtual int64_t vocab_size() const = 0;
+  virtual int32_t end_of_document() const = 0;
+  virtual const std::string& name() const = 0;           // "bytes" or "sentencepiece"
+  virtual std::string digest() const { return ""; }      // of model()
+  virtual std::string_view model() const { return {}; }  // the bytes of its file, if it has one
+
+  // The first place at or behind `from` where a text may be cut without changing an id, so that
+  //   encode(text) = encode(text before the cut) + encode_rest(text behind the cut).
+  // It is never 0. text.size() where there is none.
+  virtual size_t find_cut(std::string_view text, size_t from) const = 0;
+  virtual std::vector<int32_t> encode_rest(std::string_view text) const = 0;
+};
+
+// "bytes" (ids 0-255 are the bytes, 256 the end of a document), or a SentencePiece tokenizer.model.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_file);
+
+}  // namespace bmojo

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "bmojo/model/config.h"
+
+namespace bmojo {
+
+// Floating-point operations of a training step for each token of a sequence of `length`: weight
+// products and attention products, forward and backward (2 + 4 for each product), nothing else.
+double training_flops_per_token(const Config& config, int64_t length);
+
+// Roughly what a step keeps for its backward pass, in bytes for each token: fp32, all layers; with
+// `recompute` the layers' inputs and one layer.
+double activation_bytes_per_token(const Config& config, bool recompute);
+
+}  // namespace bmojo

@@ -1,0 +1,207 @@
+#include "bmojo/train/recipe.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numbers>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/printable.h"
+#include "bmojo/model/tensors.h"
+
+namespace bmojo::train {
+namespace {
+
+constexpr int64_t kBatchTokens = int64_t{1} << 19, kSegment = 2048, kTaskSequences = 64;
+constexpr int64_t kTokensAtOnce = 8192, kTokensPerParameter = 20, kEvalTokens = 65536;
+
+// Either quote, whichever the text does not hold; a run file has no escapes.
+std::string quoted(const std::string& text) {
+  const char quote = text.find('"') == std::string::npos ? '"' : '\'';
+  require(text.find(quote) == std::string::npos && printable(text) == text,
+          "run.toml: text must not hold both kinds of quotes or control characters, got {}",
+          in_quotes(text));
+  return quote + text + quote;
+}
+
+std::string toml(const std::string& value) { return quoted(value); }
+std::string toml(bool value) { return value ? "true" : "false"; }
+std::string toml(int64_t value) { return fmt::format("{}", value); }
+std::string toml(double value) { return fmt::format("{}", value); }
+std::string toml(const std::vector<std::string>& values) {
+  std::vector<std::string> items;
+  for (const auto& value : values) items.push_back(quoted(value));
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
+bool is_empty(const std::string& value) { return value.empty(); }
+bool is_empty(const std::vector<std::string>& value) { return value.empty(); }
+bool is_empty(bool value) { return !value; }
+template <typename Number>
+bool is_empty(Number) {
+  return false;
+}
+
+// The largest number of rows that divides and keeps to `most` tokens.
+int64_t rows_at_once(int64_t rows, int64_t span, int64_t most) {
+  int64_t best = 1;
+  for (int64_t n = 1; n <= rows && n * span <= most; ++n)
+    if (rows % n == 0) best = n;
+  return best;
+}
+
+void check_ranges(const Recipe& r) {
+  const auto within = [](std::string_view name, double value, double low, double high) {
+    require(value >= low && value <= high, "--{}: must be from {} to {}, got {}", name, low, high,
+            value);
+  };
+  within("warmup", r.warmup, 0, 1);
+  within("beta1", r.beta1, 0, 1);
+  within("beta2", r.beta2, 0, 1);
+  within("weight-decay", r.weight_decay, 0, 1e6);
+  within("clip", r.clip, 0, 1e30);
+  within("lr", r.lr, 0, 1e6);
+  within("ssm-lr", r.ssm_lr, 0, 1e6);
+  within("min-lr", r.min_lr, 0, 1e6);
+  within("max-minutes", r.max_minutes, 0, 1e9);
+  within("val-fraction", r.val_fraction, 0, 0.99);
+}
+
+// Segment, bptt and context: how a row is read.
+void resolve_rows(Recipe& r, int64_t task_length) {
+  if (task_length > 0) {
+    if (r.segment == 0) r.segment = r.bptt > 0 ? task_length / r.bptt : task_length;
+    if (r.bptt == 0) r.bptt = task_length / r.segment;
+    require(r.segment * r.bptt == task_length,
+            "--segment x --bptt: must be the task's length = {}, got {} x {}", task_length,
+            r.segment, r.bptt);
+    require(r.context <= 0 || r.context == task_length,
+            "--context: must be the task's length = {}, got {}", task_length, r.context);
+    r.context = task_length;
+    return;
+  }
+  if (r.segment == 0) r.segment = r.context > 0 ? std::min(r.context, kSegment) : kSegment;
+  if (r.bptt == 0) r.bptt = 1;
+  const int64_t span = r.segment * r.bptt;
+  if (r.context < 0) r.context = span;
+  require(r.context % span == 0,
+          "--context: must be a multiple of segment x bptt = {} (or 0, endless), got {}", span,
+          r.context);
+}
+
+}  // namespace
+
+std::string to_toml(const Recipe& recipe) {
+  std::string text;
+  for_each_field(recipe, [&](const Field& field, const auto& value) {
+    if (!is_empty(value)) text += fmt::format("{} = {}\n", field.name, toml(value));
+  });
+  return text;
+}
+
+Json fixed_fields(const Recipe& recipe) {
+  Json fields = Json::object();
+  for_each_field(recipe, [&](const Field& field, const auto& value) {
+    if (field.fixed) fields[std::string(field.name)] = value;
+  });
+  return fields;
+}
+
+void require_same(const Json& started, const Json& now, const std::string& folder) {
+  for (const auto& [name, value] : now.items()) {
+    const Json before = started.contains(name) ? started[name] : Json();
+    require(before == value, "--resume: {} must be {}, as {} was started, got {}", name,
+            before.dump(), folder, value.dump());
+  }
+}
+
+Every parse_every(const std::string& text) {
+  const bool minutes = text.ends_with('m');
+  const std::string_view digits(text.data(), text.size() - (minutes ? 1 : 0));
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  require(error == std::errc() && end == digits.data() + digits.size() && value >= 0,
+          "--save-every: must be steps like 500 or minutes like 10m, got {}", in_quotes(text));
+  return minutes ? Every{0, static_cast<double>(value)} : Every{value, 0};
+}
+
+Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
+  check_ranges(r);
+  parse_every(r.save_every);
+  require(r.steps == 0 || r.tokens == 0, "--steps and --tokens: must be one of them, got both");
+  require(r.workers >= 1, "--workers: must be at least 1, got {}", r.workers);
+  resolve_rows(r, task_length);
+
+  Plan plan;
+  plan.parameters = count_parameters(config);
+  plan.span = r.segment * r.bptt;
+  plan.carries = r.context != plan.span;
+  if (r.batch_tokens == 0) {
+    const int64_t wanted = task_length > 0 ? kTaskSequences * task_length : kBatchTokens;
+    const int64_t unit = plan.span * std::max<int64_t>(r.micro_batch, 1) * r.workers;
+    r.batch_tokens = std::max<int64_t>(wanted / unit, 1) * unit;
+  }
+  require(r.batch_tokens % (plan.span * r.workers) == 0,
+          "--batch-tokens: must be a multiple of {} (segment x bptt x workers), got {}",
+          plan.span * r.workers, r.batch_tokens);
+  plan.num_rows = r.batch_tokens / plan.span;
+  const int64_t rows = plan.num_rows / r.workers;
+  if (r.micro_batch == 0) r.micro_batch = rows_at_once(rows, plan.span, kTokensAtOnce);
+  require(rows % r.micro_batch == 0,
+          "--micro-batch: must divide the {} sequences of a worker's "
+          "step, got {}",
+          rows, r.micro_batch);
+  plan.num_micro = rows / r.micro_batch;
+
+  if (r.steps == 0) {
+    const int64_t tokens = r.tokens > 0 ? r.tokens : kTokensPerParameter * plan.parameters;
+    r.steps = std::max<int64_t>((tokens + r.batch_tokens - 1) / r.batch_tokens, 1);
+  }
+  r.tokens = 0;  // said by the steps
+  plan.num_steps = r.steps;
+  if (r.lr == 0) r.lr = default_rate(plan.parameters);
+  if (r.ssm_lr == 0) r.ssm_lr = default_ssm_rate(plan.parameters);
+  if (r.eval_every == 0) r.eval_every = std::max<int64_t>(r.steps / 10, 1);
+  if (r.eval_tokens == 0) r.eval_tokens = kEvalTokens;
+  return plan;
+}
+
+void check_trainable(const Config& config) {
+  require(!config.has(LayerKind::bmojo) || config.fading_tokens > 0 || config.fading_residual ||
+              (config.innovation_bias && config.eidetic_tokens > 0),
+          "config: fading_tokens = 0 needs fading_residual or innovation_bias to train, got "
+          "neither; the SSM would receive no gradient");
+}
+
+double default_rate(int64_t parameters) {
+  struct Published {
+    double parameters, rate;
+  };
+  constexpr std::array kGpt3 = {Published{125e6, 6e-4},   Published{350e6, 3e-4},
+                                Published{760e6, 2.5e-4}, Published{1.3e9, 2e-4},
+                                Published{2.7e9, 1.6e-4}, Published{6.7e9, 1.2e-4},
+                                Published{13e9, 1e-4}};
+  const auto n = static_cast<double>(parameters);
+  if (n <= kGpt3.front().parameters) return kGpt3.front().rate;
+  for (size_t i = 1; i < kGpt3.size(); ++i) {
+    const auto& [high, high_rate] = kGpt3[i];
+    const auto& [low, low_rate] = kGpt3[i - 1];
+    if (n > high) continue;
+    const double part = std::log(n / low) / std::log(high / low);
+    return low_rate * std::pow(high_rate / low_rate, part);
+  }
+  return kGpt3.back().rate;
+}
+
+double rate_at(int64_t step, double peak, const Recipe& recipe) {
+  const auto steps = static_cast<double>(recipe.steps);
+  const double warmup = std::max(std::ceil(recipe.warmup * steps), 1.0);
+  const auto at = static_cast<double>(step);
+  if (at < warmup) return peak * (at + 1) / warmup;
+  const double low = std::min(recipe.min_lr, peak);
+  const double part = (at - warmup) / std::max(steps - 1 - warmup, 1.0);
+  return low + 0.5 * (peak - low) * (1 + std::cos(std::numbers::pi * std::min(part, 1.0)));
+}
+
+}  // namespace bmojo::train

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bmojo/base/json.h"
+#include "bmojo/model/config.h"
+
+namespace bmojo::train {
+
+// Everything a run is started with. Names are those of the flags with _ for -, and of run.toml.
+// 0 or empty means: chosen from the rest (see resolve).
+struct Recipe {
+  std::string preset, config, init_from;
+  std::vector<std::string> set;
+  std::string task;
+  std::vector<std::string> data, val_data;
+  double val_fraction = 0;
+  int64_t steps = 0, tokens = 0;
+  int64_t batch_tokens = 0, micro_batch = 0, segment = 0, bptt = 0, context = -1;
+  double lr = 0, ssm_lr = 0, min_lr = 1e-5, warmup = 0.05;
+  double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1;
+  bool recompute = false;
+  int64_t seed = 0, workers = 1, threads = 0;
+  std::string save_every = "10m";
+  int64_t keep = 2, eval_every = 0, eval_tokens = 0, sample_every = 0, sample_tokens = 64;
+  double max_minutes = 0;
+  int64_t max_skips = 10;
+};
+
+struct Field {
+  std::string_view name;
+  std::string_view value;  // what --help shows in its place
+  std::string_view help;
+  bool fixed = true;  // a resumed run must keep it
+};
+
+// The one list of fields: flags, run.toml and the comparison on --resume are all made from it.
+template <typename AnyRecipe, typename Visit>
+void for_each_field(AnyRecipe& r, Visit&& visit) {
+  visit(Field{"preset", "NAME", "A model by name: bmojo config --list"}, r.preset);
+  visit(Field{"config", "FILE", "A config.json, or a folder with one"}, r.config);
+  visit(Field{"set", "key=value", "Change a field of the config; may be repeated"}, r.set);
+  visit(Field{"init_from", "DIR", "Start from the weights of a checkpoint"}, r.init_from);
+  visit(Field{"task", "NAME[:…]", "Train on a synthetic task: bmojo task NAME --show"}, r.task);
+  visit(Field{"data", "PATH…", "Train on token shards, made by bmojo tokenize"}, r.data);
+  visit(Field{"val_data", "PATH…", "Validate on these shards"}, r.val_data);
+  visit(Field{"val_fraction", "F", "Hold out the last part of --data for validation"},
+        r.val_fraction);
+  visit(Field{"steps", "N", "Optimiser steps"}, r.steps);
+  visit(Field{"tokens", "N", "The same in tokens [20 a parameter]"}, r.tokens);
+  visit(Field{"batch_tokens", "N", "Tokens a step [524288; with --task 64 sequences]"},
+        r.batch_tokens);
+  visit(Field{"micro_batch", "SEQUENCES", "Sequences computed at once [about 8192 tokens]"},
+        r.micro_batch);
+  visit(Field{"segment", "TOKENS", "Tokens of a row computed at once [2048]"}, r.segment);
+  visit(Field{"bptt", "SEGMENTS", "Segments that gradients flow through [1]"}, r.bptt);
+  visit(Field{"context", "TOKENS", "Tokens before a row starts afresh; 0 = never"}, r.context);
+  visit(Field{"lr", "X", "Peak learning rate [by size]"}, r.lr);
+  visit(Field{"ssm_lr", "X", "Peak learning rate of the SSM's weights [by size]"}, r.ssm_lr);
+  visit(Field{"min_lr", "X", "Learning rate at the end [1e-5]"}, r.min_lr);
+  visit(Field{"warmup", "FRACTION", "Part of the steps the rate rises over [0.05]"}, r.warmup);
+  visit(Field{"beta1", "X", "AdamW's decay of the mean [0.9]"}, r.beta1);
+  visit(Field{"beta2", "X", "AdamW's decay of the square [0.95]"}, r.beta2);
+  visit(Field{"weight_decay", "X", "On matrices only [0.1]"}, r.weight_decay);
+  visit(Field{"clip", "X", "Largest norm of the gradient; 0 = any [1]"}, r.clip);
+  visit(Field{"recompute", "", "Compute layers twice, to save memory"}, r.recompute);
+  visit(Field{"seed", "N", "Seed of weights and data [0]"}, r.seed);
+  visit(Field{"workers", "N", "Processes that share each batch [1]"}, r.workers);
+  visit(Field{"threads", "N", "Threads of each worker [all cores, shared]"}, r.threads);
+  visit(Field{"save_every", "500|10m", "Checkpoint every so many steps or minutes [10m]", false},
+        r.save_every);
+  visit(Field{"keep", "N", "Checkpoints kept; 0 = all [2]", false}, r.keep);
+  visit(Field{"eval_every", "STEPS", "Validate every so many steps [a tenth of the run]", false},
+        r.eval_every);
+  visit(Field{"eval_tokens", "N", "Tokens of a validation [65536]", false}, r.eval_tokens);
+  visit(Field{"sample_every", "STEPS", "Show a sample every so many steps [never]", false},
+        r.sample_every);
+  visit(Field{"sample_tokens", "N", "Tokens of a sample [64]", false}, r.sample_tokens);
+  visit(Field{"max_minutes", "M", "Save and stop after so many minutes", false}, r.max_minutes);
+  visit(Field{"max_skips", "N", "Stop after so many skipped steps in a row [10]", false},
+        r.max_skips);
+}
+
+// A recipe as a run file: every field that is not empty.
+std::string to_toml(const Recipe& recipe);
+// {name: value} of the fields a resumed run must keep.
+Json fixed_fields(const Recipe& recipe);
+// Error naming the first field in which two runs differ; `folder` is the one that was started.
+void require_same(const Json& started, const Json& now, const std::string& folder);
+
+// "500" steps or "10m" minutes; "0": only at the end.
+struct Every {
+  int64_t steps = 0;
+  double minutes = 0;
+};
+Every parse_every(const std::string& text);
+
+// What the rows of a batch are, in numbers.
+struct Plan {
+  int64_t parameters = 0;
+  int64_t num_rows = 0;   // of a step, over all workers
+  int64_t span = 0;       // tokens a row brings to a step: segment x bptt
+  int64_t num_micro = 0;  // micro-batches of a worker
+  int64_t num_steps = 0;
+  bool carries = false;  // memories go on from step to step
+  int64_t tokens_per_step() const { return num_rows * span; }
+  int64_t num_tokens() const { return num_steps * tokens_per_step(); }
+};
+
+// Fills in what was left open, in place, and checks the rest: afterwards the recipe is complete.
+// `task_length` is 0 with --data.
+Plan resolve(Recipe& recipe, const Config& config, int64_t task_length);
+
+// Refuses what could run but not learn.
+void check_trainable(const Config& config);
+
+// Peak rates by size: those of GPT-3's models, and five times as much for SSMs, as Mamba's were
+// trained; between the published sizes a line in log-log, beyond them the nearest.
+double default_rate(int64_t parameters);
+inline double default_ssm_rate(int64_t parameters) { return 5 * default_rate(parameters); }
+
+// Linear warm-up over the first part of the steps, then half a cosine down to min_lr at the last.
+double rate_at(int64_t step, double peak, const Recipe& recipe);
+
+}  // namespace bmojo::train

@@ -1,0 +1,275 @@
+#include "bmojo/train/run_folder.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
+#include "bmojo/model/checkpoint.h"
+#include "bmojo/model/safetensors.h"
+#include "bmojo/train/tensor_file.h"
+
+namespace bmojo::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kLatest = "latest";
+constexpr const char* kBest = "best";
+constexpr std::string_view kPartial = ".partial";
+
+std::string step_name(int64_t step) { return fmt::format("step-{:08}", step); }
+std::string state_name(int rank) { return fmt::format("state-{}.safetensors", rank); }
+
+// The step of a folder "step-N", or nothing.
+std::optional<int64_t> step_of(const fs::path& folder) {
+  const auto name = folder.filename().string();
+  if (!name.starts_with("step-")) return {};
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(name.data() + 5, end, step);
+  if (error != std::errc() || at != end) return {};
+  return step;
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+// Every tensor of a state by a name; the order is fixed, so reading walks it again.
+template <typename Visit>
+void for_each_tensor(nn::State& state, const std::string& prefix, Visit&& visit) {
+  for (size_t i = 0; i < state.layers.size(); ++i) {
+    auto& layer = state.layers[i];
+    const auto name = [&](const char* leaf) {
+      return fmt::format("{}layers.{}.{}", prefix, i, leaf);
+    };
+    visit(name("conv_tail"), layer.conv_tail);
+    visit(name("ssm"), layer.ssm);
+    visit(name("outputs"), layer.outputs);
+    visit(name("window"), layer.window);
+    visit(name("fading"), layer.fading);
+    visit(name("eidetic"), layer.eidetic);
+    visit(name("frozen.innovation"), layer.frozen.innovation);
+    visit(name("frozen.position"), layer.frozen.position);
+    visit(name("frozen.token"), layer.frozen.token);
+    visit(name("running.innovation"), layer.running.innovation);
+    visit(name("running.position"), layer.running.position);
+    visit(name("running.token"), layer.running.token);
+  }
+}
+
+NamedTensors state_tensors(std::vector<nn::State>& states) {
+  NamedTensors tensors;
+  for (size_t m = 0; m < states.size(); ++m) {
+    const auto prefix = fmt::format("micro.{}.", m);
+    const auto add = [&](const std::string& name, const at::Tensor& x) {
+      if (x.defined()) tensors.emplace_back(name, x);
+    };
+    const auto& cursor = states[m].cursor;
+    add(prefix + "position", torch::tensor(cursor.position, at::kLong));
+    add(prefix + "document", torch::tensor(cursor.document, at::kLong));
+    for_each_tensor(states[m], prefix, add);
+  }
+  return tensors;
+}
+
+void restore_states(const fs::path& path, size_t num_layers, std::vector<nn::State>& states) {
+  std::map<std::string, at::Tensor> tensors;
+  for (auto& [name, tensor] : read_tensors(path)) tensors[name] = tensor;
+  const auto numbers = [&](const std::string& name) {
+    const auto x = tensors.at(name);
+    return std::vector<int64_t>(x.data_ptr<int64_t>(), x.data_ptr<int64_t>() + x.numel());
+  };
+  for (size_t m = 0; m < states.size(); ++m) {
+    const auto prefix = fmt::format("micro.{}.", m);
+    states[m] = {};
+    // A row that has read nothing yet has no memories to restore.
+    if (!tensors.contains(prefix + "position")) continue;
+    states[m].cursor = {numbers(prefix + "position"), numbers(prefix + "document")};
+    if (states[m].cursor.position.empty()) continue;
+    states[m].layers.resize(num_layers);
+    for_each_tensor(states[m], prefix, [&](const std::string& name, at::Tensor& x) {
+      if (const auto it = tensors.find(name); it != tensors.end()) x = it->second;
+    });
+  }
+}
+
+// Visits (name in the file, tensor) of the optimiser's state.
+template <typename Visit>
+void for_each_moment(const Snapshot& snapshot, Visit&& visit) {
+  size_t i = 0;
+  for (const auto& group : snapshot.optimizer.moments())
+    for (size_t j = 0; j < group.first.size(); ++j, ++i) {
+      visit("first." + snapshot.names[i], group.first[j]);
+      visit("second." + snapshot.names[i], group.second[j]);
+      visit("steps." + snapshot.names[i], group.steps[j]);
+    }
+}
+
+void write_manifest(const fs::path& folder) {
+  std::map<std::string, Json> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const MappedFile file(entry.path());
+    files[entry.path().filename()] = {{"bytes", file.bytes().size()},
+                                      {"digest", digest_of(file.bytes())}};
+  }
+  write_text(folder / kManifestFile, Json{{"files", files}}.dump(1) + "\n");
+}
+
+// Whether a checkpoint is what its manifest says.
+bool is_whole(const fs::path& folder) {
+  if (!fs::exists(folder / kManifestFile)) return false;
+  const auto path = folder / kManifestFile;
+  try {
+    const auto manifest = parse_json(read_text(path), path.string());
+    for (const auto& [name, stored] : manifest.at("files").items()) {
+      const MappedFile file(folder / name);
+      if (file.bytes().size() != stored.at("bytes").get<size_t>() ||
+          digest_of(file.bytes()) != stored.at("digest").get<std::string>())
+        return false;
+    }
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// The manifest goes first: what is left of a removal that was cut short is no checkpoint.
+void remove_checkpoint(const fs::path& folder) {
+  before_file_change();
+  fs::remove(folder / kManifestFile);
+  before_file_change();
+  fs::remove_all(folder);
+}
+
+std::map<int64_t, fs::path> steps_of(const fs::path& run) {
+  std::map<int64_t, fs::path> steps;
+  for (const auto& entry : fs::directory_iterator(run))
+    if (const auto step = step_of(entry.path()); step && entry.is_directory())
+      steps[*step] = entry.path();
+  return steps;
+}
+
+std::string link_target(const fs::path& link) {
+  std::error_code error;
+  return fs::read_symlink(link, error).string();
+}
+
+}  // namespace
+
+void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Workers& workers) {
+  const auto target = run / step_name(step);
+  fs::path folder = target;
+  folder += kPartial;
+  if (workers.first()) {
+    fs::remove_all(folder);
+    before_file_change();
+    std::error_code error;
+    if (!fs::create_directory(folder, error))
+      throw RunError(fmt::format("{}: creating failed: {}", folder.string(), error.message()));
+  }
+  workers.barrier();
+  if (!snapshot.states.empty())
+    write_tensors(folder / state_name(workers.rank()), state_tensors(snapshot.states));
+  if (workers.first()) {
+    save_config(snapshot.model.config(), folder);
+    write_tensors(folder / kWeightsFile, snapshot.model.parameters());
+    NamedTensors moments;
+    for_each_moment(snapshot, [&](const std::string& name, const at::Tensor& x) {
+      moments.emplace_back(name, x);
+    });
+    write_tensors(folder / kOptimizerFile, moments);
+    if (!snapshot.tokenizer.empty())
+      write_text(folder / snapshot.tokenizer.filename(), read_text(snapshot.tokenizer));
+    write_text(folder / kProgressFile, snapshot.progress.dump(1) + "\n");
+  }
+  workers.barrier();
+  if (workers.first()) {
+    write_manifest(folder);
+    sync_tree(folder);
+    if (fs::exists(target)) remove_checkpoint(target);
+    move_folder(folder, target);
+    replace_link(run / kLatest, step_name(step));
+  }
+  workers.barrier();
+}
+
+void mark_best(const fs::path& run, int64_t step) { replace_link(run / kBest, step_name(step)); }
+
+void prune(const fs::path& run, int64_t keep) {
+  if (keep == 0) return;
+  auto steps = steps_of(run);
+  const auto latest = link_target(run / kLatest), best = link_target(run / kBest);
+  auto num_kept = std::ssize(steps);
+  for (const auto& [step, folder] : steps) {
+    if (num_kept <= keep) break;
+    --num_kept;
+    const auto name = folder.filename().string();
+    if (name != latest && name != best) remove_checkpoint(folder);
+  }
+}
+
+std::optional<fs::path> find_checkpoint(const fs::path& run) {
+  const auto steps = steps_of(run);
+  for (auto it = steps.rbegin(); it != steps.rend(); ++it)
+    if (is_whole(it->second)) return it->second;
+  return {};
+}
+
+void remove_unfinished(const fs::path& run) {
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(run)) {
+    const auto name = entry.path().filename().string();
+    const bool partial = name.starts_with("step-") && name.ends_with(kPartial);
+    if (partial || name.find(".tmp-") != std::string::npos) leftovers.push_back(entry.path());
+  }
+  for (const auto& path : leftovers) fs::remove_all(path);
+}
+
+Json load_progress(const fs::path& checkpoint) {
+  const auto path = checkpoint / kProgressFile;
+  return parse_json(read_text(path), path.string());
+}
+
+void load(const fs::path& checkpoint, const Snapshot& snapshot, const Workers& workers) {
+  torch::NoGradGuard no_grad;
+  const Checkpoint weights(checkpoint);
+  for (const auto& [name, tensor] : nn::load_parameters(weights))
+    at::Tensor(snapshot.model.parameter(name)).copy_(tensor);
+  std::map<std::string, at::Tensor> moments;
+  for (const auto& [name, tensor] : read_tensors(checkpoint / kOptimizerFile))
+    moments[name] = tensor;
+  for_each_moment(snapshot, [&](const std::string& name, at::Tensor x) {
+    const auto it = moments.find(name);
+    require(it != moments.end() && it->second.sizes() == x.sizes(),
+            "{}: {} must hold {} of this model's shape", checkpoint.string(), kOptimizerFile, name);
+    x.copy_(it->second);
+  });
+  if (!snapshot.states.empty())
+    restore_states(checkpoint / state_name(workers.rank()), snapshot.model.layers().size(),
+                   snapshot.states);
+}
+
+void cut_metrics(const fs::path& run, int64_t step) {
+  const auto path = run / kMetricsFile;
+  if (!fs::exists(path)) return;
+  const auto text = read_text(path, SIZE_MAX);
+  std::string kept;
+  for (size_t at = 0; at < text.size();) {
+    const auto end = text.find('\n', at);
+    if (end == std::string::npos) break;  // torn by a kill
+    const auto line = text.substr(at, end + 1 - at);
+    if (parse_json(line, path.string()).at("step").get<int64_t>() > step) break;
+    kept += line;
+    at = end + 1;
+  }
+  if (kept.size() != text.size()) write_text(path, kept);
+}
+
+}  // namespace bmojo::train

@@ -1,0 +1,125 @@
+#include "bmojo/train/source.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "bmojo/base/error.h"
+#include "bmojo/nn/linear_cross_entropy.h"
+
+namespace bmojo::train {
+namespace {
+
+static_assert(kNotScored == nn::kUnscored);
+
+// Validation rows of an endless stream are read this long.
+constexpr int64_t kEndlessValidation = 8192;
+
+Batch empty_batch(int64_t rows, int64_t length, bool with_documents) {
+  Batch batch;
+  batch.ids = at::empty({rows, length}, at::kLong);
+  batch.targets = at::empty({rows, length}, at::kLong);
+  if (with_documents) batch.documents.resize(rows * length);
+  return batch;
+}
+
+Reading row_of(Batch& batch, int64_t row) {
+  const auto length = batch.ids.size(1);
+  const auto part = [&](int64_t* all) { return std::span(all + row * length, length); };
+  return {part(batch.ids.data_ptr<int64_t>()), part(batch.targets.data_ptr<int64_t>()),
+          batch.documents.empty() ? std::span<int64_t>() : part(batch.documents.data())};
+}
+
+void count_scored(Batch& batch) {
+  const std::span targets(batch.targets.data_ptr<int64_t>(), batch.targets.numel());
+  batch.num_scored = std::ranges::count_if(targets, [](int64_t id) { return id != kNotScored; });
+}
+
+}  // namespace
+
+Batch columns(const Batch& batch, int64_t from, int64_t count) {
+  const int64_t rows = batch.ids.size(0), length = batch.ids.size(1);
+  if (count == length) return batch;
+  Batch part = empty_batch(rows, count, !batch.documents.empty());
+  part.ids.copy_(batch.ids.narrow(1, from, count));
+  part.targets.copy_(batch.targets.narrow(1, from, count));
+  for (int64_t row = 0; row < rows && !batch.documents.empty(); ++row)
+    std::copy_n(batch.documents.begin() + row * length + from, count,
+                part.documents.begin() + row * count);
+  count_scored(part);
+  return part;
+}
+
+Source::Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
+               std::shared_ptr<const TokenData> data)
+    : recipe_(recipe), plan_(plan), task_(std::move(task)), data_(std::move(data)) {
+  if (task_) {
+    validation_length_ = task_->length;
+    num_validation_rows_ = std::max<int64_t>(recipe.eval_tokens / task_->length, 1);
+    return;
+  }
+  const int64_t total = data_->num_tokens();
+  auto held_out = static_cast<int64_t>(recipe.val_fraction * static_cast<double>(total));
+  packing_ = std::make_unique<Packing>(*data_, TokenRange{0, total - held_out}, recipe.context,
+                                       plan.num_rows, recipe.seed);
+  validation_data_ = data_;
+  validation_range_ = {total - held_out, total};
+  if (!recipe.val_data.empty()) {
+    require(held_out == 0, "--val-data and --val-fraction: must be one of them, got both");
+    validation_data_ = std::make_shared<TokenData>(
+        std::vector<std::filesystem::path>(recipe.val_data.begin(), recipe.val_data.end()));
+    require(validation_data_->tokenizer_name() == data_->tokenizer_name() &&
+                validation_data_->vocab_size() == data_->vocab_size(),
+            "--val-data: must be of the tokenizer of --data, got {} with {} ids",
+            validation_data_->tokenizer_name(), validation_data_->vocab_size());
+    validation_range_ = {0, validation_data_->num_tokens()};
+    held_out = validation_range_.end;
+  }
+  validation_length_ =
+      recipe.context > 0 ? recipe.context : std::min(kEndlessValidation, held_out - 1);
+  if (held_out == 0) return;
+  require(held_out > validation_length_,
+          "validation: must hold more than {} tokens, the context, got {}", validation_length_,
+          held_out);
+  num_validation_rows_ = std::clamp<int64_t>(recipe.eval_tokens / validation_length_, 1,
+                                             (held_out - 1) / validation_length_);
+}
+
+Batch Source::train(int64_t step, int64_t row, int64_t count) const {
+  auto batch = empty_batch(count, plan_.span, !task_);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto out = row_of(batch, i);
+    if (task_)
+      draw(*task_, recipe_.seed, Split::train, step * plan_.num_rows + row + i, out.ids,
+           out.targets);
+    else
+      packing_->read(row + i, step * plan_.span, out);
+  }
+  count_scored(batch);
+  return batch;
+}
+
+// Spread evenly over what is held out, so that a short validation is of all of it.
+Batch Source::validation(int64_t row, int64_t count) const {
+  auto batch = empty_batch(count, validation_length_, !task_);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto out = row_of(batch, i);
+    if (task_) {
+      draw(*task_, recipe_.seed, Split::test, row + i, out.ids, out.targets);
+      continue;
+    }
+    const int64_t room = validation_range_.end - validation_range_.begin - 1 - validation_length_;
+    const int64_t place =
+        num_validation_rows_ > 1 ? room * (row + i) / (num_validation_rows_ - 1) : 0;
+    read_in_order(*validation_data_, validation_range_, validation_range_.begin + place, out);
+  }
+  count_scored(batch);
+  return batch;
+}
+
+Json Source::identity() const {
+  if (task_) return {{"task", task_->text}};
+  return {{"data", data_->digest()}, {"validation", validation_data_->digest()}};
+}
+
+}  // namespace bmojo::train

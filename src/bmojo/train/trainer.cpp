@@ -1,0 +1,342 @@
+#include "bmojo/train/trainer.h"
+
+#include <torch/torch.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/memory.h"
+#include "bmojo/model/flops.h"
+#include "bmojo/nn/sample.h"
+
+namespace bmojo::train {
+namespace {
+
+constexpr size_t kSsmGroups = 2;  // the first two groups are the SSM's
+// Looking into the memories costs more than a line of numbers does.
+constexpr int64_t kMemoriesEvery = 20;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double norm_of(double a, double b) { return std::sqrt(a * a + b * b); }
+
+}  // namespace
+
+bool decays(const std::string& name) {
+  return name.ends_with("proj.weight") || name.ends_with("conv1d.weight") ||
+         name == "embedding.weight" || name == "head.weight";
+}
+
+bool is_ssm(const std::string& name) { return name.find(".ssm.") != std::string::npos; }
+
+Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Workers workers,
+                 Surroundings surroundings)
+    : recipe_(std::move(recipe)),
+      plan_(plan),
+      model_(std::move(model)),
+      source_(std::move(source)),
+      workers_(std::move(workers)),
+      around_(std::move(surroundings)),
+      save_every_(parse_every(recipe_.save_every)),
+      line_(around_.quiet || !workers_.first()) {
+  model_.require_gradients();
+  // SSM with and without decay, then the rest.
+  std::array<nn::AdamWGroup, 4> groups;
+  std::array<std::vector<std::string>, 4> names;
+  std::vector<at::Tensor> all;
+  for (const auto& [name, tensor] : model_.parameters()) {
+    const size_t group = (is_ssm(name) ? 0 : kSsmGroups) + (decays(name) ? 0 : 1);
+    groups[group].parameters.push_back(tensor);
+    groups[group].weight_decay = decays(name) ? recipe_.weight_decay : 0;
+    names[group].push_back(name);
+    all.push_back(tensor);
+  }
+  for (const auto& group : names) names_.insert(names_.end(), group.begin(), group.end());
+  optimizer_ = std::make_unique<nn::AdamW>(
+      std::vector<nn::AdamWGroup>(groups.begin(), groups.end()), recipe_.beta1, recipe_.beta2);
+  buckets_ = std::make_unique<GradientBuckets>(workers_, all);
+  if (plan_.carries) states_.resize(plan_.num_micro);
+  if (source_.data() != nullptr && workers_.first()) {
+    const auto file = source_.data()->tokenizer_file();
+    tokenizer_ = load_tokenizer(file.empty() ? source_.data()->tokenizer_name() : file.string());
+  }
+  flops_per_token_ =
+      training_flops_per_token(model_.config(), recipe_.context > 0 ? recipe_.context : plan_.span);
+  started_ = saved_at_ = now();
+}
+
+double Trainer::elapsed() const { return seconds_before_ + now() - started_; }
+
+Snapshot Trainer::snapshot() {
+  return {.model = model_,
+          .optimizer = *optimizer_,
+          .names = names_,
+          .states = states_,
+          .progress = {{"step", step_},
+                       {"tokens", step_ * plan_.tokens_per_step()},
+                       {"seconds", elapsed()},
+                       {"skipped", num_skipped_},
+                       {"skipped_in_a_row", skipped_in_a_row_},
+                       {"best_loss", best_loss_ ? Json(*best_loss_) : Json()},
+                       {"recipe", fixed_fields(recipe_)},
+                       {"source", source_.identity()}},
+          .tokenizer = source_.data() != nullptr ? source_.data()->tokenizer_file()
+                                                 : std::filesystem::path()};
+}
+
+void Trainer::resume(const std::filesystem::path& checkpoint) {
+  const auto progress = load_progress(checkpoint);
+  require_same(progress.at("recipe"), fixed_fields(recipe_), around_.out.string());
+  require_same(progress.at("source"), source_.identity(), around_.out.string());
+  require(load_config(checkpoint) == model_.config(),
+          "--resume: the model must be that of {}, got another config", around_.out.string());
+  load(checkpoint, snapshot(), workers_);
+  step_ = saved_step_ = progress.at("step");
+  seconds_before_ = progress.at("seconds");
+  num_skipped_ = progress.at("skipped");
+  skipped_in_a_row_ = progress.at("skipped_in_a_row");
+  if (!progress.at("best_loss").is_null()) best_loss_ = progress.at("best_loss").get<double>();
+  if (workers_.first()) cut_metrics(around_.out, step_);
+}
+
+void Trainer::set_rates() {
+  auto& groups = optimizer_->groups();
+  for (size_t i = 0; i < groups.size(); ++i)
+    groups[i].rate = rate_at(step_, i < kSsmGroups ? recipe_.ssm_lr : recipe_.lr, recipe_);
+}
+
+// Segments one after the other, the memories carried along; gradients flow through all of them and
+// end at the state that was carried in. Returns the loss.
+double Trainer::backward(const Batch& batch, nn::State& state, double scale) {
+  nn::CallOptions call;
+  call.recompute = recipe_.recompute;
+  at::Tensor total;
+  for (int64_t i = 0; i < recipe_.bptt; ++i) {
+    const auto part = columns(batch, i * recipe_.segment, recipe_.segment);
+    call.documents = part.documents;
+    auto out = model_.forward(part.ids, state, call);
+    state = std::move(out.state);
+    const auto loss = model_.loss(out.hidden, part.targets, scale);
+    total = total.defined() ? total + loss : loss;
+  }
+  total.backward();
+  state = nn::detach(state);
+  return total.item<double>();
+}
+
+StepReport Trainer::step() {
+  for (const auto& [name, tensor] : model_.parameters())
+    at::Tensor(tensor).mutable_grad() = at::Tensor();
+  const int64_t rows = plan_.num_rows / workers_.count();
+  std::vector<Batch> batches;
+  double num_scored = 0;
+  for (int64_t m = 0; m < plan_.num_micro; ++m) {
+    const int64_t row = workers_.rank() * rows + m * recipe_.micro_batch;
+    batches.push_back(source_.train(step_, row, recipe_.micro_batch));
+    num_scored += static_cast<double>(batches.back().num_scored);
+  }
+  num_scored = workers_.sum({num_scored})[0];
+  const double scale = num_scored > 0 ? 1 / num_scored : 0;
+
+  double loss = 0;
+  for (int64_t m = 0; m < plan_.num_micro; ++m) {
+    if (m + 1 == plan_.num_micro) buckets_->arm();
+    nn::State state = states_.empty() ? nn::State() : states_[m];
+    loss += backward(batches[m], state, scale);
+    if (!states_.empty()) states_[m] = state;
+    last_state_ = std::move(state);
+  }
+  buckets_->finish();
+  StepReport report{.loss = workers_.sum({loss})[0]};
+
+  set_rates();
+  // The same on every worker: loss and gradients are sums over all of them.
+  report.grad_norm = std::isfinite(report.loss) ? optimizer_->step(recipe_.clip) : NAN;
+  const auto& norms = optimizer_->group_norms();
+  if (std::isfinite(report.loss)) {
+    report.grad_norm_ssm = norm_of(norms[0], norms[1]);
+    report.grad_norm_rest = norm_of(norms[2], norms[3]);
+  }
+  report.skipped = !std::isfinite(report.grad_norm);
+  num_skipped_ += report.skipped;
+  skipped_in_a_row_ = report.skipped ? skipped_in_a_row_ + 1 : 0;
+  // What is not finite would live on in the carried memories: the rows start afresh.
+  if (report.skipped) std::ranges::fill(states_, nn::State());
+  last_loss_ = report.loss;
+  ++step_;
+  return report;
+}
+
+Score Trainer::validate() const {
+  Score total;
+  const int64_t rows = source_.num_validation_rows();
+  int64_t turn = 0;
+  for (int64_t row = 0; row < rows; row += recipe_.micro_batch, ++turn)
+    if (turn % workers_.count() == workers_.rank())
+      total += score(model_, source_.validation(row, std::min(recipe_.micro_batch, rows - row)));
+  const auto sums = workers_.sum(
+      {total.nats, static_cast<double>(total.num_scored), static_cast<double>(total.num_right)});
+  return {sums[0], static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2])};
+}
+
+void Trainer::save() {
+  train::save(around_.out, step_, snapshot(), workers_);
+  if (workers_.first()) prune(around_.out, recipe_.keep);
+  saved_step_ = step_;
+  saved_at_ = now();
+}
+
+void Trainer::validate_and_keep() {
+  validation_ = validate();
+  const double loss = validation_->loss();
+  if (best_loss_ && !(loss < *best_loss_)) return;
+  if (!std::isfinite(loss)) return;
+  best_loss_ = loss;
+  save();
+  if (workers_.first()) mark_best(around_.out, step_);
+}
+
+// Steps are counted alike on all workers, minutes are not: the first one's clock decides.
+bool Trainer::is_save_due() const {
+  if (save_every_.steps > 0) return step_ % save_every_.steps == 0;
+  if (save_every_.minutes == 0) return false;
+  return workers_.max(workers_.first() && now() - saved_at_ > 60 * save_every_.minutes) > 0;
+}
+
+Ending Trainer::run() {
+  const double deadline = recipe_.max_minutes > 0 ? now() + 60 * recipe_.max_minutes
+                                                  : std::numeric_limits<double>::max();
+  auto ending = Ending::done;
+  while (step_ < plan_.num_steps && ending == Ending::done) {
+    const double start = now();
+    const auto report = step();
+    const double seconds = now() - start;
+    validation_.reset();
+    const bool last = step_ == plan_.num_steps;
+    if (source_.num_validation_rows() > 0 && (step_ % recipe_.eval_every == 0 || last))
+      validate_and_keep();
+    log(report, seconds);
+    show(report, seconds);
+    if (!report.skipped && recipe_.sample_every > 0 && step_ % recipe_.sample_every == 0)
+      show_sample();
+    if (skipped_in_a_row_ >= recipe_.max_skips)
+      throw RunError(
+          fmt::format("train: {} steps in a row had a loss or gradient that was not finite, "
+                      "stopped at step {}; "
+                      "the last good checkpoint is {}",
+                      skipped_in_a_row_, step_,
+                      saved_step_ >= 0 ? fmt::format("step-{:08}", saved_step_) : "none"));
+    // A decision of one worker alone would leave the others waiting.
+    const double stop = around_.stop_asked() ? 2 : now() > deadline ? 1 : 0;
+    const double decided = workers_.max(stop);
+    if (decided > 0) ending = decided > 1 ? Ending::interrupted : Ending::out_of_time;
+    const bool finite = skipped_in_a_row_ == 0;
+    if (finite && saved_step_ != step_ && (last || decided > 0 || is_save_due())) save();
+  }
+  line_.clear();
+  return ending;
+}
+
+void Trainer::log(const StepReport& report, double seconds) {
+  if (!workers_.first()) return;
+  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(); };
+  const auto& groups = optimizer_->groups();
+  Json line = {{"step", step_},
+               {"tokens", step_ * plan_.tokens_per_step()},
+               {"loss", number(report.loss)},
+               {"lr", groups[kSsmGroups].rate},
+               {"ssm_lr", groups[0].rate},
+               {"grad_norm", number(report.grad_norm)},
+               {"grad_norm_ssm", number(report.grad_norm_ssm)},
+               {"grad_norm_rest", number(report.grad_norm_rest)},
+               {"tokens_per_s", static_cast<double>(plan_.tokens_per_step()) / seconds},
+               {"seconds", elapsed()},
+               {"skipped", num_skipped_}};
+  if (validation_) {
+    line["val_loss"] = number(validation_->loss());
+    if (source_.is_task()) line["val_accuracy"] = validation_->accuracy();
+  }
+  if (step_ % kMemoriesEvery == 0 || step_ == 1)
+    if (auto held = memories(); !held.empty()) line["memories"] = std::move(held);
+  std::ofstream file(around_.out / kMetricsFile, std::ios::app | std::ios::binary);
+  file << line.dump() << '\n';
+  file.flush();
+  if (!file)
+    throw RunError(fmt::format("{}: writing failed", (around_.out / kMetricsFile).string()));
+}
+
+// How many tokens each eidetic memory holds, how old they are and how surprising they were, over
+// the rows of the last micro-batch.
+Json Trainer::memories() const {
+  Json held = Json::array();
+  const auto& cursor = last_state_.cursor.position;
+  if (cursor.empty()) return held;
+  const auto now_B1 = torch::tensor(cursor, at::kLong).unsqueeze(1);
+  for (size_t i = 0; i < last_state_.layers.size(); ++i) {
+    const auto& set = last_state_.layers[i].running;
+    if (!set.position.defined() || set.position.numel() == 0) continue;
+    const auto there = set.position != nn::kNowhere;
+    const auto count = there.sum().item<double>();
+    if (count == 0) continue;
+    const auto age = at::where(there, now_B1 - set.position, 0).sum().item<double>();
+    const auto innovation = at::where(there, set.innovation.detach(), 0.0).sum().item<double>();
+    held.push_back({{"layer", i},
+                    {"held", count / static_cast<double>(set.position.size(0))},
+                    {"age", age / count},
+                    {"innovation", innovation / count}});
+  }
+  return held;
+}
+
+// "step 120/2000  loss 3.214  41.2 k tok/s  62 % of sgemm  3:20 left  1.21 GB"
+void Trainer::show(const StepReport& report, double seconds) {
+  if (validation_) {
+    auto text = fmt::format("step {}: validation loss {:.4f}", step_, validation_->loss());
+    if (source_.is_task())
+      text += fmt::format(", accuracy {:.2f} %", 100 * validation_->accuracy());
+    line_.say(text);
+  }
+  if (report.skipped)
+    line_.say(fmt::format("step {}: loss or gradient not finite, skipped ({} in a row)", step_,
+                          skipped_in_a_row_));
+  if (!line_.is_due()) return;
+  const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
+  const double left = static_cast<double>(plan_.num_steps - step_) * seconds;
+  auto text = fmt::format("step {}/{}  loss {:.4f}  {}", step_, plan_.num_steps, report.loss,
+                          si(speed, "tok/s"));
+  if (around_.flops_limit > 0)
+    text += fmt::format("  {:.0f} % of sgemm",
+                        100 * speed * flops_per_token_ / (around_.flops_limit * workers_.count()));
+  text += fmt::format("  {} left  {}", clock_text(left),
+                      si(static_cast<double>(process_memory("VmRSS")), "B"));
+  line_.show(text);
+}
+
+void Trainer::show_sample() {
+  if (!workers_.first()) return;
+  torch::NoGradGuard no_grad;
+  const auto row =
+      source_.num_validation_rows() > 0 ? source_.validation(0, 1) : source_.train(step_, 0, 1);
+  const auto prompt = row.ids[0].slice(0, 0, std::min<int64_t>(64, row.ids.size(1)));
+  const std::vector<int64_t> ids(prompt.data_ptr<int64_t>(),
+                                 prompt.data_ptr<int64_t>() + prompt.numel());
+  nn::SampleOptions options;
+  options.max_tokens = recipe_.sample_tokens;
+  options.temperature = 0.8;
+  const auto sample =
+      nn::sample(model_, nn::read_prompt(model_, ids), options, static_cast<uint64_t>(step_));
+  const auto text = [&](const std::vector<int64_t>& tokens) {
+    if (!tokenizer_) return fmt::format("{}", fmt::join(tokens, " "));
+    return tokenizer_->decode(std::vector<int32_t>(tokens.begin(), tokens.end()));
+  };
+  line_.say(fmt::format("--- sample at step {}\n{}|{}\n---", step_, text(ids), text(sample.ids)));
+}
+
+}  // namespace bmojo::train

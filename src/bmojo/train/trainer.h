@@ -1,0 +1,100 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bmojo/base/progress.h"
+#include "bmojo/data/tokenizer.h"
+#include "bmojo/nn/adamw.h"
+#include "bmojo/nn/model.h"
+#include "bmojo/train/evaluate.h"
+#include "bmojo/train/gradient_buckets.h"
+#include "bmojo/train/recipe.h"
+#include "bmojo/train/run_folder.h"
+#include "bmojo/train/source.h"
+#include "bmojo/train/workers.h"
+
+namespace bmojo::train {
+
+// Which weights decay: matrices and taps. Norms, biases, A_log, D and β are vectors or constants of
+// a channel that nothing should pull to zero.
+bool decays(const std::string& name);
+// The SSM's weights have a learning rate of their own.
+bool is_ssm(const std::string& name);
+
+// What a step did.
+struct StepReport {
+  double loss = 0;  // mean over the scored tokens of the whole batch
+  double grad_norm = 0, grad_norm_ssm = 0, grad_norm_rest = 0;
+  bool skipped = false;  // something was not finite: no weight has changed
+};
+
+// Why a run ended.
+enum class Ending { done, interrupted, out_of_time };
+
+// One worker of a run.
+class Trainer {
+ public:
+  struct Surroundings {
+    std::filesystem::path out;         // the run's folder; must exist
+    std::function<bool()> stop_asked;  // a signal came
+    bool quiet = false;
+    double flops_limit = 0;  // sgemm of this machine, for the progress line
+  };
+  Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Workers workers,
+          Surroundings surroundings);
+
+  // Goes on from a checkpoint of the same run.
+  void resume(const std::filesystem::path& checkpoint);
+  // To the end, or until something stops it. Saves on the way and at the end.
+  Ending run();
+
+  StepReport step();       // one optimiser step, without logging or saving
+  Score validate() const;  // every worker its part
+  int64_t num_steps_done() const { return step_; }
+  const nn::Model& model() const { return model_; }
+  std::optional<double> best_loss() const { return best_loss_; }
+  double last_loss() const { return last_loss_; }
+
+ private:
+  double backward(const Batch& batch, nn::State& state, double scale);
+  void set_rates();
+  void log(const StepReport& report, double seconds);
+  Json memories() const;
+  void show(const StepReport& report, double seconds);
+  void validate_and_keep();
+  void show_sample();
+  void save();
+  bool is_save_due() const;
+  Snapshot snapshot();
+  double elapsed() const;
+
+  Recipe recipe_;
+  Plan plan_;
+  nn::Model model_;
+  Source source_;
+  Workers workers_;
+  Surroundings around_;
+  Every save_every_;
+  std::vector<std::string> names_;  // of the optimiser's parameters
+  std::unique_ptr<nn::AdamW> optimizer_;
+  std::unique_ptr<GradientBuckets> buckets_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::vector<nn::State> states_;  // carried, a micro-batch each; empty: nothing is
+  nn::State last_state_;           // of the last micro-batch, for what the memories hold
+  StatusLine line_;
+
+  int64_t step_ = 0, saved_step_ = -1, num_skipped_ = 0, skipped_in_a_row_ = 0;
+  double last_loss_ = 0;
+  std::optional<double> best_loss_;
+  std::optional<Score> validation_;  // of this step
+  double seconds_before_ = 0;        // of the run before it was resumed
+  double started_ = 0, saved_at_ = 0;
+  double flops_per_token_ = 0;
+};
+
+}  // namespace bmojo::train

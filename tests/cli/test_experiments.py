@@ -1,0 +1,327 @@
+"""The experiments of tools/ around their trainings: recipes, choices, what is kept and shown. The
+trainings themselves are played by a small script."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import demo  # noqa: E402
+import experiment  # noqa: E402
+import shakespeare  # noqa: E402
+from metrics import Mistake  # noqa: E402
+from shakespeare import Job  # noqa: E402
+
+# A program that takes the flags of bmojo and writes what a training would, a step every 10 ms.
+PLAYER = f"""#!{sys.executable} -S
+import json, os, signal, sys, time
+flags = sys.argv[1:]
+value = lambda name: flags[flags.index(name) + 1]
+if flags[0] == "eval":
+    right = 0.03 if "without" in value("--model") else 0.97
+    print(json.dumps({{"accuracy": right, "answers": 80}}))
+    sys.exit()
+stopped = []
+signal.signal(signal.SIGINT, lambda *_: stopped.append(1))
+out = value("--out")
+if "without" in out and "PLAYER_FAILS" in os.environ:
+    print("bmojo: the disk is full", file=sys.stderr)
+    sys.exit(1)
+os.makedirs(out)
+with open(out + "/flags.json", "w") as file:
+    json.dump(flags, file)
+with open(out + "/metrics.jsonl", "w") as file:
+    for step in range(1, int(os.environ["PLAYER_STEPS"]) + 1):
+        if stopped:
+            open(out + "/saved", "w").close()
+            sys.exit(130)
+        row = {{"step": step, "loss": 5.0 / step, "seconds": 0.01 * step}}
+        if step % 10 == 0:
+            row["val_accuracy"] = 0.5
+        file.write(json.dumps(row) + "\\n")
+        file.flush()
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def player(tmp_path):
+    (tmp_path / "bin").mkdir()
+    path = tmp_path / "bin" / "bmojo"
+    path.write_text(PLAYER)
+    path.chmod(0o755)
+    return path
+
+
+# --- recipes -------------------------------------------------------------------------------------
+
+
+def size(bmojo, tmp_path, name):
+    recipe = experiment.load_recipe(ROOT / f"configs/shakespeare-{name}.toml")
+    words = [word for setting in recipe["set"] for word in ("--set", setting)]
+    bmojo("init", "--preset", recipe["preset"], *words, "--out", tmp_path / name)
+    found = bmojo.json("inspect", tmp_path / name)
+    shutil.rmtree(tmp_path / name)
+    return found
+
+
+def test_families_have_equal_parameters_and_one_recipe(bmojo, tmp_path):
+    sizes = [size(bmojo, tmp_path, name)["parameters_without_embeddings"]
+             for name in shakespeare.FAMILIES]
+    assert max(sizes) <= 1.001 * min(sizes) and 0.8e6 < min(sizes) < 0.83e6
+    recipes = [experiment.load_recipe(ROOT / f"configs/shakespeare-{name}.toml")
+               for name in shakespeare.FAMILIES]
+    for recipe in recipes:
+        del recipe["preset"], recipe["set"]
+        assert recipe == recipes[0]
+    assert recipes[0]["context"] == 512 and recipes[0]["batch_tokens"] == 8 * 512
+
+
+def test_windows_and_positions_of_the_families(bmojo, tmp_path):
+    configs = {name: size(bmojo, tmp_path, name)["config"] for name in shakespeare.FAMILIES}
+    assert {name: config["window"] for name, config in configs.items() if name != "mamba"} == (
+        dict.fromkeys(["bmojo", "bmojo-f", "transformer", "hybrid"], 64))
+    assert configs["transformer"]["rope_theta"] == 10000
+    assert configs["bmojo"]["eidetic_tokens"] == 64 and configs["bmojo-f"]["eidetic_tokens"] == 0
+
+
+def test_nanogpt_is_of_its_size(bmojo, tmp_path):
+    found = size(bmojo, tmp_path, "nanogpt")
+    assert found["parameters"] == 800000
+    assert found["config"]["num_layers"] == 4 and found["config"]["hidden_size"] == 128
+    recipe = experiment.load_recipe(ROOT / "configs/shakespeare-nanogpt.toml")
+    wanted = {"steps": 2000, "context": 64, "batch_tokens": 12 * 64, "lr": 1e-3, "min_lr": 1e-4,
+              "beta2": 0.99, "warmup": 100 / 2000}
+    assert {key: recipe[key] for key in wanted} == wanted
+
+
+def test_recipes_survive_being_written(tmp_path):
+    recipe = experiment.load_recipe(ROOT / "configs/demo.toml")
+    experiment.write_recipe(tmp_path / "a.toml", recipe)
+    assert experiment.load_recipe(tmp_path / "a.toml") == recipe
+    with pytest.raises(Mistake, match="none.toml: must be a run file"):
+        experiment.load_recipe(tmp_path / "none.toml")
+
+
+def test_the_demo_asks_beyond_reach():
+    recipe = experiment.load_recipe(ROOT / "configs/demo.toml")
+    demo.check_reach(recipe, "demo.toml")
+    near = recipe | {"task": "mqar:pairs=8,length=128,gap=31"}
+    with pytest.raises(Mistake, match="gap must be at least layers x window = 32, got 31"):
+        demo.check_reach(near, "demo.toml")
+    with pytest.raises(Mistake, match="= 32, got 0"):
+        demo.check_reach(recipe | {"task": "mqar"}, "demo.toml")
+    with pytest.raises(Mistake, match="demo.toml: must have task, .*, got no task"):
+        demo.check_reach({"set": recipe["set"], "steps": 1}, "demo.toml")
+
+
+# --- the demo, played ----------------------------------------------------------------------------
+
+
+def write_recipe(tmp_path, steps):
+    recipe = experiment.load_recipe(ROOT / "configs/demo.toml") | {"steps": steps}
+    experiment.write_recipe(tmp_path / "demo.toml", recipe)
+    return recipe
+
+
+def run_demo(player, tmp_path, steps, *flags, **variables):
+    command = [sys.executable, ROOT / "tools/demo.py", "--bin", player.parent, "--recipe",
+               tmp_path / "demo.toml", "--out", tmp_path / "out", *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            cwd=tmp_path, env=os.environ | {"PLAYER_STEPS": str(steps)} | variables)
+
+
+def test_the_demo_keeps_every_seed(player, tmp_path):
+    recipe = write_recipe(tmp_path, 20)
+    flags = ["--seeds", "2", "--json-out", "kept/demo.json"]
+    process = run_demo(player, tmp_path, 20, *flags)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert max(map(len, out.splitlines())) <= 80
+    assert "| 2    | 97.0 % | 3.0 %" in out and "30 points above its twin: 2 of 2 seeds." in out
+    assert "curves: out/demo.png" in out
+    with Image.open(tmp_path / "out/demo.png") as image:
+        assert image.size == (1400, 500)
+    rows = json.loads((tmp_path / "kept/demo.json").read_text())["runs"]
+    assert [row["seed"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["bmojo"]["accuracy"] == 0.97 and row["without"]["accuracy"] == 0.03
+        assert row["bmojo"]["steps"] == 20 and row["bmojo"]["seconds"] > 0.2
+        assert row["recipe"] == recipe and row["commit"] and row["machine"]
+    given = {name: json.loads((tmp_path / f"out/seed-2/{name}/flags.json").read_text())
+             for name in ("bmojo", "without")}
+    twin = ["--set", "eidetic_tokens=0", "--set", "innovation_bias=false"]
+    for name, flags_given in given.items():
+        assert flags_given[flags_given.index("--seed") + 1] == "2"
+        assert flags_given[flags_given.index("--threads") + 1] == "1"
+        assert (" ".join(twin) in " ".join(flags_given)) == (name == "without")
+
+    # A third seed runs alone; another recipe runs all anew.
+    out, _ = run_demo(player, tmp_path, 20, "--seeds", "3", *flags[2:]).communicate(timeout=60)
+    assert "seed 2: in kept/demo.json already" in out and "--seed 3" in out
+    assert "--seed 1" not in out and "3 of 3 seeds" in out
+    write_recipe(tmp_path, 10)
+    out, _ = run_demo(player, tmp_path, 10, *flags).communicate(timeout=60)
+    assert "already" not in out
+    rows = json.loads((tmp_path / "kept/demo.json").read_text())["runs"]
+    assert [row["bmojo"]["steps"] for row in rows] == [10, 10]
+
+
+def test_a_training_that_fails_ends_the_other(player, tmp_path):
+    write_recipe(tmp_path, 1000)
+    process = run_demo(player, tmp_path, 1000, PLAYER_FAILS="1")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert err == "demo: without eidetic memory: the disk is full\n"
+    # The other one had a moment to begin, or none.
+    other = tmp_path / "out/seed-1/bmojo"
+    assert not (other / "metrics.jsonl").exists() or (other / "saved").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_both(player, tmp_path, number):
+    write_recipe(tmp_path, 1000)
+    process = run_demo(player, tmp_path, 1000)
+    runs = [tmp_path / "out/seed-1" / name for name in ("bmojo", "without")]
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and not all((r / "metrics.jsonl").exists() for r in runs):
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert all((run / "saved").exists() for run in runs)
+    assert "Traceback" not in err
+
+
+def test_mistakes_of_the_demo(tmp_path):
+    write_recipe(tmp_path, 10)
+    nowhere = tmp_path / "nowhere" / "bmojo"
+    for flags, message in [([], "--bin: must be the folder that holds bmojo, got"),
+                           (["--seeds", "0"], "--seeds: must be at least 1, got 0")]:
+        process = run_demo(nowhere, tmp_path, 10, *flags)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 2
+        assert err.startswith(f"demo: {message}") and err.count("\n") == 1
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def training(rows, steps):
+    played = object.__new__(experiment.Training)
+    played.rows, played.steps = rows, steps
+    return played
+
+
+def test_progress_fits_80_columns():
+    row = {"step": 2000, "loss": 10.1234, "seconds": 1799.5, "val_accuracy": 1.0}
+    for rows in ([], [row]):
+        both = {name: training(rows, 6000) for name in demo.TITLES}
+        lines, plain = demo.progress(both)
+        assert max(map(len, [*lines, plain])) <= 80
+    assert "10.12  100.0 %" in lines[1] and lines[-1] == "59:59 left"
+    assert plain == ("demo: step 2000|2000 of 6000  loss 10.12|10.12  right 100.0|100.0 %  "
+                     "59:59 left")
+
+
+def test_a_resumed_run_is_read_anew(tmp_path):
+    played = training([], 10)
+    played.out, played.read, played.end = tmp_path, 0, None
+    played.process = SimpleNamespace(poll=lambda: None)
+    path = tmp_path / "metrics.jsonl"
+    assert played.look() and played.step() == 0 and played.seconds_left() is None
+    path.write_text('{"step": 1, "seconds": 2}\n{"step": 2, "seconds": 4}\n{"ste')
+    assert played.look() and played.step() == 2 and played.seconds_left() == 16
+    with open(path, "a") as file:
+        file.write('p": 3, "seconds": 6}\n')
+    assert played.look() and [row["step"] for row in played.rows] == [1, 2, 3]
+    path.write_text('{"step": 1, "seconds": 2}\n')
+    assert played.look() and [row["step"] for row in played.rows] == [1]
+
+
+def test_clock_and_commands():
+    assert [experiment.clock(s) for s in (None, 0, 61, 3600)] == ["-:--", "0:00", "1:01", "1:00:00"]
+    words = ["bmojo", "train", *["--set", "a b=1"] * 12]
+    text = experiment.shown(words)
+    assert max(map(len, text.splitlines())) <= 80 and text.count("\n") >= 2
+    out = subprocess.run(["sh", "-c", "bmojo() { printf '%s|' \"$@\"; }\n" + text],
+                         capture_output=True, text=True, check=True).stdout
+    assert out.split("|")[:-1] == words[1:]
+
+
+# --- which runs of shakespeare -------------------------------------------------------------------
+
+
+def done_with(*losses):
+    return {Job("bmojo", lr, 1): {"val_loss": loss} for lr, loss in zip(shakespeare.RATES, losses)}
+
+
+def test_the_rate_is_chosen_on_the_first_seed():
+    assert shakespeare.best_rate("bmojo", done_with(1.5, 1.4)) is None
+    assert shakespeare.best_rate("bmojo", done_with(1.5, 1.4, 1.6)) == 1e-3
+    more = done_with(1.5, 1.4, 1.6) | {Job("bmojo", 2e-3, 2): {"val_loss": 1.0}}
+    assert shakespeare.best_rate("bmojo", more) == 1e-3
+    jobs = shakespeare.all_jobs(["nanogpt", "bmojo"], {})
+    assert len(jobs) == 6 and Job("bmojo", 1e-3, 2) not in jobs
+    jobs = shakespeare.all_jobs(["nanogpt", "bmojo"], done_with(1.5, 1.4, 1.6))
+    assert len(jobs) == shakespeare.count_jobs(["nanogpt", "bmojo"]) == 8
+    assert {Job("bmojo", 1e-3, 2), Job("bmojo", 1e-3, 3)} < set(jobs)
+
+
+def test_only_runs_of_the_present_recipes_count(tmp_path, capsys):
+    rows = [{"config": "bmojo", "lr": 1e-3, "seed": seed, "recipe": {"steps": seed}}
+            for seed in (1, 2)]
+    experiment.store_runs(tmp_path / "a" / "s.json", "command", rows)
+    done = shakespeare.load_done(tmp_path / "a" / "s.json", {"bmojo": {"steps": 2}})
+    assert list(done) == [Job("bmojo", 1e-3, 2)]
+    assert "1 runs of other recipes are left out" in capsys.readouterr().err
+    assert shakespeare.load_done(tmp_path / "none.json", {}) == {}
+    (tmp_path / "bad.json").write_text("[1]")
+    with pytest.raises(Mistake, match="bad.json: must be a results file with runs"):
+        shakespeare.load_done(tmp_path / "bad.json", {})
+
+
+def test_a_run_must_end_with_a_validation(tmp_path):
+    rows = [{"step": 1, "loss": 2, "seconds": 1}, {"step": 2, "loss": 2, "val_loss": 2}]
+    with pytest.raises(shakespeare.Failed, match="a validation at step 3, got 2"):
+        shakespeare.row_of(Job("bmojo", 1e-3, 1), training(rows, 3), {"steps": 3}, "bmojo")
+
+
+def test_data_that_is_absent(tmp_path):
+    command = [sys.executable, ROOT / "tools/shakespeare.py", "--out", tmp_path, "--bin", "bin"]
+    for folder, message in [("nowhere", "got nowhere"), ("odd", "must be ASCII")]:
+        (tmp_path / "odd/tiny-shakespeare").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "odd/tiny-shakespeare/input.txt").write_text("ä")
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin/bmojo").touch(mode=0o755)
+        result = subprocess.run(command, env=os.environ | {"BMOJO_DATA": folder}, text=True,
+                                capture_output=True, cwd=tmp_path)
+        assert result.returncode == 2 and result.stderr.startswith("shakespeare: ")
+        assert message in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_the_picture_of_shakespeare(tmp_path):
+    done = {}
+    for i, config in enumerate(shakespeare.FAMILIES):
+        for lr, seed in [(5e-4, 1), (1e-3, 1), (2e-3, 1), (1e-3, 2), (1e-3, 3)]:
+            loss = 1.5 + 0.01 * i + 0.001 * seed + abs(lr - 1e-3)
+            done[Job(config, lr, seed)] = {
+                "val_loss": loss, "lr": lr, "seed": seed, "parameters_without_embeddings": 816256,
+                "tokens_per_s": 1000, "curve": [[step, loss + 9 / step] for step in (10, 20, 30)]}
+    shakespeare.draw(done, tmp_path / "s.png")
+    with Image.open(tmp_path / "s.png") as image:
+        assert image.size == (1600, 560)
+    text = shakespeare.summary(done)
+    row = "| B'MOJO      | 816,256    | 0.001 | 1.5010 | 1.5020 | 1.5030 | 1.5020 | 1,000    |"
+    assert row in text.splitlines()
+    assert "below the sliding-window transformer in 3 of 3 seeds" in text

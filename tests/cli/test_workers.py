@@ -1,0 +1,174 @@
+"""Two workers: the same run as one, the same bits every time, and an end that is always clean."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_train import TASK, TINY, losses, metrics, weights
+
+# Small steps of the weights: what rounding changes stays as small as it was.
+RECIPE = [*TINY, *TASK, "--batch-tokens", 8 * 48, "--micro-batch", 2, "--lr", 1e-3, "--ssm-lr",
+          1e-3, "--threads", 1, "--seed", 3, "--eval-tokens", 960, "--quiet"]
+SHORT = [*RECIPE, "--steps", 20]
+LONG_STEPS = 300
+LONG = [*RECIPE, "--steps", LONG_STEPS, "--save-every", 20, "--eval-every", 1000]
+
+
+@pytest.fixture(scope="module")
+def two(bmojo, tmp_path_factory):
+    """A short run of two workers."""
+    run = tmp_path_factory.mktemp("workers") / "two"
+    assert bmojo.json("train", *SHORT, "--workers", 2, "--out", run)["step"] == 20
+    return run
+
+
+def test_two_workers_train_as_one(bmojo, two, tmp_path):
+    bmojo("train", *SHORT, "--out", tmp_path / "one")
+    one = metrics(tmp_path / "one")
+    assert [row["step"] for row in one] == list(range(1, 21))
+    assert [row["tokens"] for row in metrics(two)] == [row["tokens"] for row in one]
+    assert one[0]["loss"] != pytest.approx(one[-1]["loss"], rel=1e-3)  # it has learnt something
+    for key in ("loss", "grad_norm", "grad_norm_ssm", "grad_norm_rest"):
+        expected = [row[key] for row in one]
+        assert [row[key] for row in metrics(two)] == pytest.approx(expected, rel=1e-5), key
+    scored, expected = ([row["val_loss"] for row in rows if "val_loss" in row]
+                        for rows in (metrics(two), one))
+    assert expected and scored == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_workers_repeat_themselves_to_the_bit(bmojo, two, tmp_path):
+    bmojo("train", *SHORT, "--workers", 2, "--out", tmp_path / "again")
+    assert losses(tmp_path / "again") == losses(two)
+    assert weights(tmp_path / "again") == weights(two)
+
+
+def test_torchrun_starts_the_same_run(bmojo, two, tmp_path):
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torchrun needs torch's Python side")
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+               2, "--no-python", bmojo.folder / "bmojo-torch", "train", *SHORT, "--out", run]
+    process = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    assert losses(run) == losses(two)
+    assert weights(run) == weights(two)
+
+
+def test_a_mistake_is_said_once(bmojo, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine").write_text("")
+    start = time.monotonic()
+    message = bmojo("train", *SHORT, "--workers", 2, "--out", tmp_path / "full", code=2)
+    assert "new or empty" in message
+    message = bmojo("train", *SHORT, "--workers", 3, "--out", tmp_path / "run", code=2)
+    assert "--batch-tokens" in message
+    assert time.monotonic() - start < 20
+    assert not (tmp_path / "run").exists()
+
+
+def workers_of(process):
+    """{rank: process id} of the workers that a running `bmojo train` has started."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (folder / "environ").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            continue  # it has ended meanwhile
+        ranks = [int(word[11:]) for word in words if word.startswith(b"BMOJO_RANK=")]
+        if parent == process.pid and ranks:
+            found[ranks[0]] = int(folder.name)
+    return found
+
+
+def is_running(process_id):
+    try:
+        stat = Path(f"/proc/{process_id}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture
+def long_run(bmojo, tmp_path):
+    """A run of two workers on its way, with a checkpoint: (process, workers, folder)."""
+    run = tmp_path / "run"
+    (tmp_path / "temporary").mkdir()
+    process = subprocess.Popen(
+        [str(word) for word in (bmojo.path, "train", *LONG, "--workers", 2, "--out", run)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")})
+    while not (run / "latest").exists() and process.poll() is None:
+        time.sleep(0.005)
+    workers = workers_of(process)
+    try:
+        assert process.poll() is None, process.communicate()[1]
+        assert workers.keys() == {0, 1}
+        yield process, workers, run
+    finally:
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 10
+        while any(map(is_running, workers.values())) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(is_running, workers.values()))
+
+
+def check_and_resume(bmojo, run):
+    """The checkpoint is whole, and the run goes on from it to its end."""
+    done = int((run / "latest").resolve().name.removeprefix("step-"))
+    assert 0 < done < LONG_STEPS
+    bmojo("inspect", run / "latest", "--verify")
+    bmojo("train", "--resume", "--out", run, "--quiet")
+    assert [step for step, _ in losses(run)] == list(range(1, LONG_STEPS + 1))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_lost_worker_ends_the_run(bmojo, long_run, rank):
+    process, workers, run = long_run
+    start = time.monotonic()
+    os.kill(workers[rank], signal.SIGKILL)
+    out, error = process.communicate(timeout=30)
+    assert time.monotonic() - start < 10
+    assert process.returncode == 1 and out == ""
+    assert error == f"bmojo: worker {rank} of 2 was lost (signal 9); the last checkpoint stays\n"
+    assert not any(map(is_running, workers.values()))
+    check_and_resume(bmojo, run)
+
+
+def test_a_stuck_worker_does_not_keep_a_lost_run(long_run):
+    process, workers, _ = long_run
+    start = time.monotonic()
+    os.kill(workers[0], signal.SIGSTOP)
+    os.kill(workers[1], signal.SIGKILL)
+    error = process.communicate(timeout=30)[1]
+    assert time.monotonic() - start < 10
+    assert process.returncode == 1
+    assert error == "bmojo: worker 1 of 2 was lost (signal 9); the last checkpoint stays\n"
+
+
+def test_a_signal_saves_and_ends_both(bmojo, long_run):
+    process, workers, run = long_run
+    process.send_signal(signal.SIGTERM)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, error
+    assert error.count("\n") == 1 and "go on with --resume" in error
+    assert not any(map(is_running, workers.values()))
+    assert (run / "latest").resolve().name == f"step-{len(losses(run)):08}"
+    check_and_resume(bmojo, run)
+
+
+def test_workers_do_not_outlive_their_parent(long_run, tmp_path):
+    process, workers, _ = long_run
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while any(map(is_running, workers.values())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert not list((tmp_path / "temporary").iterdir())
