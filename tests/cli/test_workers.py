@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_train import TASK, TINY, losses, metrics, weights
+from test_train import TASK, TINY, losses, metrics, streams, text, weights  # noqa: F401
 
 # Small steps of the weights: what rounding changes stays as small as it was.
 RECIPE = [*TINY, *TASK, "--batch-tokens", 8 * 48, "--micro-batch", 2, "--lr", 1e-3, "--ssm-lr",
@@ -45,6 +45,21 @@ def test_two_workers_repeat_themselves_to_the_bit(bmojo, two, tmp_path):
     bmojo("train", *SHORT, "--workers", 2, "--out", tmp_path / "again")
     assert losses(tmp_path / "again") == losses(two)
     assert weights(tmp_path / "again") == weights(two)
+
+
+def test_two_workers_resume_to_the_bit(bmojo, tmp_path, text):  # noqa: F811
+    """Each worker's carried memories come back."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    recipe = [*streams(text), "--threads", 1, "--workers", 2, "--steps", 8]
+    bmojo("train", *recipe, "--out", whole)
+    bmojo("train", *recipe, "--max-minutes", 1e-9, "--out", parts)
+    for name in ("state-0.safetensors", "state-1.safetensors"):
+        assert (parts / "latest" / name).stat().st_size > 1000
+    bmojo("train", "--resume", "--out", parts, "--max-minutes", 1e-9, "--quiet")
+    assert len(losses(parts)) == 2
+    bmojo("train", "--resume", "--out", parts, "--max-minutes", 0, "--quiet")
+    assert losses(parts) == losses(whole) and weights(parts) == weights(whole)
+    assert "workers must be 2" in bmojo("train", "--resume", "--out", parts, "--workers", 1, code=2)
 
 
 def test_torchrun_starts_the_same_run(bmojo, two, tmp_path):

@@ -1,6 +1,7 @@
 #include "bmojo/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -65,16 +66,6 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-void sync_path(const fs::path& path) {
-  const Descriptor descriptor(open_to_read(path));
-  if (descriptor < 0) fail_run(path, "flushing");
-  before_file_change();
-  // Some file systems cannot flush a folder and say EINVAL; there is nothing more to do then.
-  if (retried([&] { return ::fsync(descriptor); }) != 0 && errno != EINVAL) {
-    fail_run(path, "flushing");
-  }
-}
-
 struct stat status_of(int descriptor, const fs::path& path) {
   struct stat status{};
   if (::fstat(descriptor, &status) != 0) fail_run(path, "reading its size");
@@ -113,6 +104,16 @@ struct RemovedUnlessKept {
 
 }  // namespace
 
+void sync_path(const fs::path& path) {
+  const Descriptor descriptor(open_to_read(path));
+  if (descriptor < 0) fail_run(path, "flushing");
+  before_file_change();
+  // Some file systems cannot flush a folder and say EINVAL; there is nothing more to do then.
+  if (retried([&] { return ::fsync(descriptor); }) != 0 && errno != EINVAL) {
+    fail_run(path, "flushing");
+  }
+}
+
 void sync_tree(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const auto type = entry.symlink_status().type();
@@ -135,6 +136,22 @@ void replace_link(const fs::path& path, const std::string& target) {
   if (::rename(temporary.c_str(), path.c_str()) != 0) fail_run(path, "renaming into place");
   sync_path(folder_of(path));
 }
+
+void write_text(const fs::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+LockedFile::LockedFile(const fs::path& path, std::string_view subject)
+    : descriptor_(open_to_read(path)) {
+  require(descriptor_ >= 0, "{}: must be readable, got {}", shown(path), reason());
+  const bool locked = retried([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) == 0;
+  if (!locked) ::close(descriptor_);
+  require(locked, "{}: must not be in use by another process, got {} locked", subject, shown(path));
+}
+
+LockedFile::~LockedFile() { ::close(descriptor_); }
 
 void before_file_change() {
   static const int64_t kill_at = [] {

@@ -62,6 +62,24 @@ void sync_tree(const std::filesystem::path& folder);
 // Renames a folder into place and flushes the folder it stands in.
 void move_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
+// Flushes a file, or a folder's list of names, to the disk.
+void sync_path(const std::filesystem::path& path);
+// Writes a small file whole or not at all.
+void write_text(const std::filesystem::path& path, std::string_view text);
+
+// A file that no other process has locked, for as long as this lives.
+class LockedFile {
+ public:
+  // Error with `subject` where another process holds it.
+  LockedFile(const std::filesystem::path& path, std::string_view subject);
+  ~LockedFile();
+  LockedFile(const LockedFile&) = delete;
+  LockedFile& operator=(const LockedFile&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
 // For tests of what a kill leaves behind: with BMOJO_KILL_AT=N in the environment the process kills
 // itself in front of its N-th call that changes the file system.
 void before_file_change();

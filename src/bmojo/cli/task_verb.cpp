@@ -37,7 +37,7 @@ void print_sequence(const std::vector<int64_t>& ids, const std::vector<int64_t>&
 }
 
 void run_task(const Options& options) {
-  const auto task = parse_task(options.task);
+  const auto task = parse_task(with_example_keys(options.task));
   require(options.show, "task: --show must be given, got nothing to do");
   std::vector<int64_t> ids(task.length), targets(task.length);
   draw(task, static_cast<uint64_t>(options.common.seed), Split::test,
@@ -53,7 +53,8 @@ void run_task(const Options& options) {
 void add_task_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* verb = app.add_subcommand("task", "Show an example of a synthetic task");
-  verb->add_option("task", options->task, "NAME or NAME:key=value,…")->required();
+  verb->add_option("task", options->task, "NAME:key=value,…, or NAME for a small example")
+      ->required();
   verb->add_flag("--show", options->show, "Print a test sequence, the answers marked");
   verb->add_option("--number", options->number, "Which sequence")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 60))

@@ -65,9 +65,9 @@ bool is_field(std::string_view name) {
 
 // Whether a flag stands in for a key of the run file: lists are not added to, and of two ways to
 // say the same the flag's counts.
-bool is_replaced(std::string_view key, const CLI::App& given) {
+bool is_replaced(std::string_view key, const CLI::App* given) {
   const auto is_given = [&](std::string_view name) {
-    return given.get_option(flag_of(name))->count() > 0;
+    return given != nullptr && given->get_option(flag_of(name))->count() > 0;
   };
   if (key == "data" || key == "task") return is_given("data") || is_given("task");
   if (key == "val_data" || key == "val_fraction")
@@ -77,7 +77,7 @@ bool is_replaced(std::string_view key, const CLI::App& given) {
 }
 
 // A run file as the flags it stands for.
-std::vector<std::string> flags_of_file(const fs::path& path, const CLI::App& given) {
+std::vector<std::string> flags_of_file(const fs::path& path, const CLI::App* given = nullptr) {
   std::ifstream file(path);
   require(file.good() && fs::is_regular_file(path), "--run: must be a readable file, got {}",
           in_quotes(path.string()));
@@ -92,19 +92,24 @@ std::vector<std::string> flags_of_file(const fs::path& path, const CLI::App& giv
   return flags;
 }
 
-// Defaults, then the run file (a resumed run's own), then what was given on the command line.
-Recipe merged_recipe(const Options& options, const CLI::App& given) {
-  require(!options.resume || options.run.empty(),
-          "--resume and --run: must be one of them, got both; a run resumes by its own run.toml");
+fs::path run_file(const Options& options) {
+  const auto path = fs::path(options.out) / train::kRunFile;
+  require(fs::exists(path), "--out: must be the folder of a run to resume, got {} without {}",
+          in_quotes(options.out), train::kRunFile);
+  return path;
+}
+
+Recipe parse_flags(std::vector<std::string> flags) {
+  std::ranges::reverse(flags);  // as CLI11 wants them
+  CLI::App app;
+  Recipe recipe;
+  add_recipe(app, recipe);
+  app.parse(flags);
+  return recipe;
+}
+
+std::vector<std::string> flags_given(const CLI::App& given) {
   std::vector<std::string> flags;
-  if (options.resume) {
-    require(fs::exists(fs::path(options.out) / train::kRunFile),
-            "--out: must be the folder of a run to resume, got {} without {}",
-            in_quotes(options.out), train::kRunFile);
-    flags = flags_of_file(fs::path(options.out) / train::kRunFile, given);
-  } else if (!options.run.empty()) {
-    flags = flags_of_file(options.run, given);
-  }
   for (const auto* option : given.get_options())
     for (const auto& value : option->results()) {
       const auto name = option->get_lnames().front();
@@ -112,12 +117,20 @@ Recipe merged_recipe(const Options& options, const CLI::App& given) {
       std::ranges::replace(field, '-', '_');
       if (is_field(field)) flags.push_back(fmt::format("--{}={}", name, value));
     }
-  std::ranges::reverse(flags);
-  CLI::App app;
-  Recipe recipe;
-  add_recipe(app, recipe);
-  app.parse(flags);
-  return recipe;
+  return flags;
+}
+
+// Defaults, then the run file (a resumed run's own), then what was given on the command line.
+Recipe merged_recipe(const Options& options, const CLI::App& given) {
+  require(!options.resume || options.run.empty(),
+          "--resume and --run: must be one of them, got both; a run resumes by its own run.toml");
+  std::vector<std::string> flags;
+  if (options.resume)
+    flags = flags_of_file(run_file(options), &given);
+  else if (!options.run.empty())
+    flags = flags_of_file(options.run, &given);
+  for (auto& flag : flags_given(given)) flags.push_back(std::move(flag));
+  return parse_flags(std::move(flags));
 }
 
 std::vector<fs::path> paths(const std::vector<std::string>& names) {
@@ -132,19 +145,29 @@ struct Job {
   std::shared_ptr<const TokenData> data;
 };
 
-// With a task or with a preset the vocabulary is that of what is read; otherwise it must hold it.
+bool is_set(const Recipe& recipe, std::string_view field) {
+  return std::ranges::any_of(recipe.set, [&](const std::string& text) {
+    return text.starts_with(field) && text.substr(field.size()).starts_with('=');
+  });
+}
+
+// The vocabulary is that of what is read, unless it was chosen: by --set, by a config of one's own
+// for text, or with the weights. Then it must hold what is read.
 void set_vocabulary(Job& job) {
   auto& config = job.config;
-  const bool chosen = std::ranges::any_of(
-      job.recipe.set, [](const std::string& text) { return text.starts_with("vocab_size="); });
+  const auto& recipe = job.recipe;
   const int64_t needed = job.task ? job.task->vocab_size : job.data->vocab_size();
-  if (!chosen && !job.recipe.preset.empty()) config.vocab_size = needed;
-  const bool fits = job.task ? config.vocab_size == needed : config.vocab_size >= needed;
-  require(fits, "vocab_size: must be {} = {}, as {}, got {}", job.task ? "" : "at least", needed,
-          job.task ? "the task has it" : "the data needs it", config.vocab_size);
-  if (job.recipe.preset.empty()) return;
-  config.bos_token_id = -1;
-  config.eos_token_id = job.data ? job.data->end_of_document() : -1;
+  const bool follows = recipe.init_from.empty() && (job.task || !recipe.preset.empty());
+  if (follows && !is_set(recipe, "vocab_size")) config.vocab_size = needed;
+  if (job.task)
+    require(config.vocab_size == needed, "vocab_size: must be the task's = {}, got {}", needed,
+            config.vocab_size);
+  require(config.vocab_size >= needed, "vocab_size: must be at least the data's = {}, got {}",
+          needed, config.vocab_size);
+  if (recipe.preset.empty()) return;
+  if (!is_set(recipe, "bos_token_id")) config.bos_token_id = -1;
+  if (!is_set(recipe, "eos_token_id"))
+    config.eos_token_id = job.data ? job.data->end_of_document() : -1;
 }
 
 Config model_config(const Recipe& recipe) {
@@ -157,24 +180,22 @@ Config model_config(const Recipe& recipe) {
   return config;
 }
 
-Job prepare(Recipe recipe) {
+// Reads what the recipe names and fills in what it leaves open. A run that goes on has its config.
+Job prepare(Recipe recipe, const std::optional<Config>& saved, int64_t threads) {
   Job job;
   require(recipe.task.empty() != recipe.data.empty(), "--task or --data: one is needed, got {}",
           recipe.task.empty() ? "neither" : "both");
   if (!recipe.task.empty()) {
     job.task = parse_task(recipe.task);
-    recipe.task = job.task->text;
     require(recipe.val_data.empty() && recipe.val_fraction == 0,
             "--task: validates on fresh sequences, excludes --val-data and --val-fraction");
   } else {
     job.data = std::make_shared<TokenData>(paths(recipe.data));
   }
-  job.config = model_config(recipe);
-  if (recipe.threads == 0)
-    recipe.threads =
-        std::max<int64_t>(at::get_num_threads() / std::max<int64_t>(recipe.workers, 1), 1);
+  job.config = saved ? *saved : model_config(recipe);
+  if (recipe.threads == 0) recipe.threads = std::max<int64_t>(threads, 1);
   job.recipe = std::move(recipe);
-  set_vocabulary(job);
+  if (!saved) set_vocabulary(job);
   validate(job.config);
   train::check_trainable(job.config);
   job.plan = train::resolve(job.recipe, job.config, job.task ? job.task->length : 0);
@@ -226,21 +247,26 @@ void print_plan(const Job& job, bool json) {
   fmt::print("memory        about {} a worker\n", si(memory_estimate(job), "B"));
 }
 
+// Whether a folder holds nothing but what was left of a run killed while it was made.
+bool is_unused(const fs::path& folder) {
+  return std::ranges::all_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
+    return entry.path().filename().string().starts_with(std::string(train::kRunFile) + ".tmp-");
+  });
+}
+
 // The folder of a new run, with its run.toml; must not hold anything yet.
 void create_run(const fs::path& out, const Recipe& recipe) {
   std::error_code error;
-  require(!fs::exists(out) || (fs::is_directory(out) && fs::is_empty(out)),
+  require(!fs::exists(out) || (fs::is_directory(out) && is_unused(out)),
           "--out: folder must be new or empty, got {}; give --resume to go on with a run",
           in_quotes(out.string()));
   fs::create_directories(out, error);
   require(!error, "--out: folder must be creatable, got {} ({})", in_quotes(out.string()),
           error.message());
-  AtomicFile file(out / train::kRunFile);
-  file.write(to_toml(recipe));
-  file.commit();
+  write_text(out / train::kRunFile, to_toml(recipe));
 }
 
-// GFLOP/s of a product of matrices, best of five.
+// Floating-point operations a second in a product of matrices, best of five.
 double sgemm_limit() {
   const auto a = at::rand({1024, 1024}), b = at::rand({1024, 1024});
   double best = INFINITY;
@@ -273,21 +299,35 @@ void print_result(const train::Trainer& trainer, const Options& options) {
                trainer.last_loss(), best ? fmt::format(", best validation {:.4f}", *best) : "");
 }
 
-void run_worker(Job job, const Options& options, train::Workers workers) {
+// Nothing is written before everything the recipe names has been read.
+void run_worker(const Job& job, const Options& options, const train::Workers& workers) {
   const fs::path out = options.out;
   use_threads(job.recipe.threads);
-  if (workers.first() && !options.resume) create_run(out, job.recipe);
-  if (workers.first()) train::remove_unfinished(out);
-  workers.barrier();
-  const auto checkpoint = options.resume ? train::find_checkpoint(out) : std::nullopt;
   train::Source source(job.recipe, job.plan, job.task, job.data);
-  train::Trainer trainer(job.recipe, job.plan, nn::Model(job.config, initial_parameters(job)),
+  std::optional<LockedFile> lock;
+  int64_t step = -1;
+  if (workers.first()) {
+    if (!options.resume) create_run(out, job.recipe);
+    lock.emplace(out / train::kRunFile, "--out");
+    train::remove_unfinished(out);
+    const auto say = [&](const std::string& text) {
+      if (!options.quiet) fmt::print(stderr, "{}\n", text);
+    };
+    step = train::find_checkpoint(out, say).value_or(-1);
+  }
+  step = static_cast<int64_t>(workers.max(static_cast<double>(step)));
+  auto parameters =
+      step >= 0 ? nn::empty_parameters(job.config, at::kFloat) : initial_parameters(job);
+  train::Trainer trainer(job.recipe, job.plan, nn::Model(job.config, std::move(parameters)),
                          std::move(source), workers,
                          {.out = out,
                           .stop_asked = [] { return interrupted_by() != 0; },
                           .quiet = options.quiet,
                           .flops_limit = workers.first() && !options.quiet ? sgemm_limit() : 0});
-  if (checkpoint) trainer.resume(*checkpoint);
+  if (step >= 0)
+    trainer.resume(step);
+  else if (workers.first())
+    train::cut_metrics(out, 0);
   defer_interrupts();
   const auto ending = trainer.run();
   if (ending == train::Ending::interrupted)
@@ -311,7 +351,15 @@ void run_train(const Options& options, const CLI::App& given) {
   auto recipe = merged_recipe(options, given);
   const auto place = train::place_from_environment();
   if (place) recipe.workers = place->count;
-  auto job = prepare(std::move(recipe));
+  if (!recipe.task.empty()) recipe.task = parse_task(recipe.task).text;
+  if (options.resume) {
+    const auto started = parse_flags(flags_of_file(run_file(options)));
+    train::require_same(fixed_fields(started), fixed_fields(recipe), options.out);
+  }
+  // A worker that was started as one already has its share of the threads.
+  const int64_t share = place ? 1 : std::max<int64_t>(recipe.workers, 1);
+  const auto saved = options.resume ? train::saved_config(options.out) : std::nullopt;
+  const auto job = prepare(std::move(recipe), saved, at::get_num_threads() / share);
   if (options.dry_run) return print_plan(job, options.json);
   if (job.recipe.workers > 1 && !place) {
     auto words = command_line();
@@ -320,9 +368,8 @@ void run_train(const Options& options, const CLI::App& given) {
     const auto count = static_cast<int>(job.recipe.workers);
     throw Exit{train::run_workers(count, static_cast<int>(argv.size()), argv.data())};
   }
-  train::as_worker([&] {
-    run_worker(std::move(job), options, place ? train::Workers::join(*place) : train::Workers());
-  });
+  train::as_worker(
+      [&] { run_worker(job, options, place ? train::Workers::join(*place) : train::Workers()); });
 }
 
 }  // namespace

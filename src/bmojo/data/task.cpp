@@ -13,8 +13,9 @@ namespace {
 struct Maker {
   std::string_view name;
   Task (*make)(TaskKeys& keys);
+  std::string_view example;  // keys of one that fits a screen
 };
-constexpr std::array kMakers = {Maker{"mqar", make_mqar}};
+constexpr std::array kMakers = {Maker{"mqar", make_mqar, "pairs=4,length=48,vocab=64,gap=8"}};
 
 }  // namespace
 
@@ -28,6 +29,11 @@ Task parse_task(std::string_view text) {
           in_quotes(name));
   TaskKeys keys(name, colon == std::string_view::npos ? "" : text.substr(colon + 1));
   return maker->make(keys);
+}
+
+std::string with_example_keys(std::string_view text) {
+  const auto maker = std::ranges::find(kMakers, text, &Maker::name);
+  return maker == kMakers.end() ? std::string(text) : fmt::format("{}:{}", text, maker->example);
 }
 
 void draw(const Task& task, uint64_t seed, Split split, uint64_t number, std::span<int64_t> ids,

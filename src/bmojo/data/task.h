@@ -27,6 +27,9 @@ struct Task {
 // "NAME" or "NAME:key=value,…"; Error naming the key that is unknown, missing or impossible.
 Task parse_task(std::string_view text);
 
+// A small example of a task that was named without keys: "mqar" -> "mqar:pairs=4,…".
+std::string with_example_keys(std::string_view text);
+
 // Training and testing never draw from the same stream.
 enum class Split : uint64_t { train = 1, test = 2 };
 void draw(const Task& task, uint64_t seed, Split split, uint64_t number, std::span<int64_t> ids,

@@ -103,9 +103,7 @@ Config load_config(const fs::path& file_or_folder) {
 }
 
 void save_config(const Config& config, const fs::path& folder) {
-  AtomicFile file(folder / kConfigFile);
-  file.write(to_json(config).dump(2) + "\n");
-  file.commit();
+  write_text(folder / kConfigFile, to_json(config).dump(2) + "\n");
 }
 
 }  // namespace bmojo

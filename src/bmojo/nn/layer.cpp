@@ -223,7 +223,8 @@ void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
   keys.add({pick(all.row, layout.piece_row, chosen.visible),
             (position.masked_fill(nothing, 0) + w - begin).clamp_min(0),
             last.masked_fill(nothing, 0)});
-  // Attention weight ∝ (ε / mean ε)^β · exp(q·k/√d); here the gradient passes through ε.
+  // Attention weight ∝ (ε / ε̄)^β · exp(q·k/√d), ε̄ the set's geometric mean; here the gradient
+  // passes through ε.
   if (beta_.defined()) {
     const auto log_innovation = (pick(all.innovation, layout.piece_row, chosen.visible) + 1e-6)
                                     .log()

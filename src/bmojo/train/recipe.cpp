@@ -56,9 +56,28 @@ void check_ranges(const Recipe& r) {
     require(value >= low && value <= high, "--{}: must be from {} to {}, got {}", name, low, high,
             value);
   };
+  const auto at_least = [](std::string_view name, int64_t value, int64_t low) {
+    require(value >= low, "--{}: must be at least {}, got {}", name, low, value);
+  };
+  at_least("steps", r.steps, 0);
+  at_least("tokens", r.tokens, 0);
+  at_least("batch-tokens", r.batch_tokens, 0);
+  at_least("micro-batch", r.micro_batch, 0);
+  at_least("segment", r.segment, 0);
+  at_least("bptt", r.bptt, 0);
+  at_least("context", r.context, -1);
+  at_least("seed", r.seed, 0);
+  at_least("workers", r.workers, 1);
+  at_least("threads", r.threads, 0);
+  at_least("keep", r.keep, 0);
+  at_least("eval-every", r.eval_every, 0);
+  at_least("eval-tokens", r.eval_tokens, 0);
+  at_least("sample-every", r.sample_every, 0);
+  at_least("sample-tokens", r.sample_tokens, 1);
+  at_least("max-skips", r.max_skips, 1);
   within("warmup", r.warmup, 0, 1);
-  within("beta1", r.beta1, 0, 1);
-  within("beta2", r.beta2, 0, 1);
+  within("beta1", r.beta1, 0, 0.999999);
+  within("beta2", r.beta2, 0, 0.999999);
   within("weight-decay", r.weight_decay, 0, 1e6);
   within("clip", r.clip, 0, 1e30);
   within("lr", r.lr, 0, 1e6);
@@ -130,7 +149,6 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
   check_ranges(r);
   parse_every(r.save_every);
   require(r.steps == 0 || r.tokens == 0, "--steps and --tokens: must be one of them, got both");
-  require(r.workers >= 1, "--workers: must be at least 1, got {}", r.workers);
   resolve_rows(r, task_length);
 
   Plan plan;

@@ -34,19 +34,20 @@ struct Field {
   std::string_view name;
   std::string_view value;  // what --help shows in its place
   std::string_view help;
-  bool fixed = true;  // a resumed run must keep it
+  // A resumed run must keep it. Files are known by what they hold, not by their paths.
+  bool fixed = true;
 };
 
 // The one list of fields: flags, run.toml and the comparison on --resume are all made from it.
 template <typename AnyRecipe, typename Visit>
 void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"preset", "NAME", "A model by name: bmojo config --list"}, r.preset);
-  visit(Field{"config", "FILE", "A config.json, or a folder with one"}, r.config);
+  visit(Field{"config", "FILE", "A config.json, or a folder with one", false}, r.config);
   visit(Field{"set", "key=value", "Change a field of the config; may be repeated"}, r.set);
-  visit(Field{"init_from", "DIR", "Start from the weights of a checkpoint"}, r.init_from);
+  visit(Field{"init_from", "DIR", "Start from the weights of a checkpoint", false}, r.init_from);
   visit(Field{"task", "NAME[:…]", "Train on a synthetic task: bmojo task NAME --show"}, r.task);
-  visit(Field{"data", "PATH…", "Train on token shards, made by bmojo tokenize"}, r.data);
-  visit(Field{"val_data", "PATH…", "Validate on these shards"}, r.val_data);
+  visit(Field{"data", "PATH…", "Train on token shards, made by bmojo tokenize", false}, r.data);
+  visit(Field{"val_data", "PATH…", "Validate on these shards", false}, r.val_data);
   visit(Field{"val_fraction", "F", "Hold out the last part of --data for validation"},
         r.val_fraction);
   visit(Field{"steps", "N", "Optimiser steps"}, r.steps);

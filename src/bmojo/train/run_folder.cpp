@@ -35,12 +35,6 @@ std::optional<int64_t> step_of(const fs::path& folder) {
   return step;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 // Every tensor of a state by a name; the order is fixed, so reading walks it again.
 template <typename Visit>
 void for_each_tensor(nn::State& state, const std::string& prefix, Visit&& visit) {
@@ -161,64 +155,111 @@ std::string link_target(const fs::path& link) {
   return fs::read_symlink(link, error).string();
 }
 
-}  // namespace
-
-void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Workers& workers) {
-  const auto target = run / step_name(step);
-  fs::path folder = target;
-  folder += kPartial;
-  if (workers.first()) {
-    fs::remove_all(folder);
-    before_file_change();
-    std::error_code error;
-    if (!fs::create_directory(folder, error))
-      throw RunError(fmt::format("{}: creating failed: {}", folder.string(), error.message()));
+// The step of a line of metrics; beyond all steps where a power cut has left something else.
+int64_t step_of_line(const std::string& line) {
+  try {
+    return parse_json(line, kMetricsFile).at("step").get<int64_t>();
+  } catch (const std::exception&) {
+    return INT64_MAX;
   }
-  workers.barrier();
-  if (!snapshot.states.empty())
-    write_tensors(folder / state_name(workers.rank()), state_tensors(snapshot.states));
-  if (workers.first()) {
-    save_config(snapshot.model.config(), folder);
-    write_tensors(folder / kWeightsFile, snapshot.model.parameters());
-    NamedTensors moments;
-    for_each_moment(snapshot, [&](const std::string& name, const at::Tensor& x) {
-      moments.emplace_back(name, x);
-    });
-    write_tensors(folder / kOptimizerFile, moments);
-    if (!snapshot.tokenizer.empty())
-      write_text(folder / snapshot.tokenizer.filename(), read_text(snapshot.tokenizer));
-    write_text(folder / kProgressFile, snapshot.progress.dump(1) + "\n");
-  }
-  workers.barrier();
-  if (workers.first()) {
-    write_manifest(folder);
-    sync_tree(folder);
-    if (fs::exists(target)) remove_checkpoint(target);
-    move_folder(folder, target);
-    replace_link(run / kLatest, step_name(step));
-  }
-  workers.barrier();
 }
 
-void mark_best(const fs::path& run, int64_t step) { replace_link(run / kBest, step_name(step)); }
+// What std::filesystem throws while a run goes on is no mistake of the caller.
+template <typename Work>
+void as_run_error(const fs::path& subject, Work&& work) {
+  try {
+    work();
+  } catch (const fs::filesystem_error& error) {
+    throw RunError(fmt::format("{}: {}", subject.string(), error.code().message()));
+  }
+}
+
+void write_shared_files(const fs::path& folder, const Snapshot& snapshot) {
+  save_config(snapshot.model.config(), folder);
+  write_tensors(folder / kWeightsFile, snapshot.model.parameters());
+  NamedTensors moments;
+  for_each_moment(snapshot, [&](const std::string& name, const at::Tensor& x) {
+    moments.emplace_back(name, x);
+  });
+  write_tensors(folder / kOptimizerFile, moments);
+  if (!snapshot.tokenizer.empty())
+    write_text(folder / snapshot.tokenizer.filename(), read_text(snapshot.tokenizer));
+  write_text(folder / kProgressFile, snapshot.progress.dump(1) + "\n");
+}
+
+}  // namespace
+
+fs::path step_folder(const fs::path& run, int64_t step) { return run / step_name(step); }
+
+void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Workers& workers) {
+  const auto target = step_folder(run, step);
+  fs::path folder = target;
+  folder += kPartial;
+  try {
+    as_run_error(folder, [&] {
+      if (workers.first()) {
+        fs::remove_all(folder);
+        before_file_change();
+        fs::create_directory(folder);
+      }
+      workers.barrier();
+      if (!snapshot.states.empty())
+        write_tensors(folder / state_name(workers.rank()), state_tensors(snapshot.states));
+      if (workers.first()) write_shared_files(folder, snapshot);
+      workers.barrier();
+      if (workers.first()) {
+        write_manifest(folder);
+        if (fs::exists(target)) remove_checkpoint(target);
+        move_folder(folder, target);
+      }
+      workers.barrier();
+    });
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);  // room for others on a full disk
+    throw;
+  }
+}
+
+void mark(const fs::path& run, int64_t latest, int64_t best) {
+  const auto point = [&](const char* name, int64_t step) {
+    if (step >= 0 && link_target(run / name) != step_name(step))
+      replace_link(run / name, step_name(step));
+  };
+  point(kLatest, latest);
+  if (best >= 0 && fs::exists(step_folder(run, best))) point(kBest, best);
+}
 
 void prune(const fs::path& run, int64_t keep) {
   if (keep == 0) return;
-  auto steps = steps_of(run);
-  const auto latest = link_target(run / kLatest), best = link_target(run / kBest);
-  auto num_kept = std::ssize(steps);
-  for (const auto& [step, folder] : steps) {
-    if (num_kept <= keep) break;
-    --num_kept;
-    const auto name = folder.filename().string();
-    if (name != latest && name != best) remove_checkpoint(folder);
-  }
+  as_run_error(run, [&] {
+    const auto steps = steps_of(run);
+    const auto latest = link_target(run / kLatest), best = link_target(run / kBest);
+    auto num_kept = std::ssize(steps);
+    for (const auto& [step, folder] : steps) {
+      if (num_kept-- <= keep) break;
+      const auto name = folder.filename().string();
+      if (name != latest && name != best) remove_checkpoint(folder);
+    }
+  });
 }
 
-std::optional<fs::path> find_checkpoint(const fs::path& run) {
+std::optional<int64_t> find_checkpoint(const fs::path& run,
+                                       const std::function<void(const std::string&)>& say) {
   const auto steps = steps_of(run);
-  for (auto it = steps.rbegin(); it != steps.rend(); ++it)
-    if (is_whole(it->second)) return it->second;
+  for (auto it = steps.rbegin(); it != steps.rend(); ++it) {
+    if (is_whole(it->second)) return it->first;
+    say(fmt::format("{} is not what its manifest says, passed over", it->second.string()));
+  }
+  if (!steps.empty())
+    throw RunError(fmt::format("{}: must hold a whole checkpoint to resume from, got {} damaged",
+                               run.string(), steps.size()));
+  return {};
+}
+
+std::optional<Config> saved_config(const fs::path& run) {
+  for (const auto& [step, folder] : steps_of(run))
+    if (fs::exists(folder / kManifestFile)) return load_config(folder);
   return {};
 }
 
@@ -265,7 +306,7 @@ void cut_metrics(const fs::path& run, int64_t step) {
     const auto end = text.find('\n', at);
     if (end == std::string::npos) break;  // torn by a kill
     const auto line = text.substr(at, end + 1 - at);
-    if (parse_json(line, path.string()).at("step").get<int64_t>() > step) break;
+    if (step_of_line(line) > step) break;
     kept += line;
     at = end + 1;
   }

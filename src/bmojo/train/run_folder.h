@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,17 +34,22 @@ struct Snapshot {
   std::filesystem::path tokenizer;  // copied along; empty: none
 };
 
-// Writes run/step-N and points `latest` to it. Every worker calls it.
+// Writes run/step-N. Every worker calls it.
 void save(const std::filesystem::path& run, int64_t step, const Snapshot& snapshot,
           const Workers& workers);
-// Points `best` to a step that was saved.
-void mark_best(const std::filesystem::path& run, int64_t step);
+// Points `latest` and `best` (-1: to none) to steps that were saved.
+void mark(const std::filesystem::path& run, int64_t latest, int64_t best);
 // Removes all but the newest `keep` (0: none is removed); `latest` and `best` always stay.
 void prune(const std::filesystem::path& run, int64_t keep);
 
-// The newest whole checkpoint of a run, its files checked against the manifest; nothing where there
-// is none. What a killed run left unfinished is removed by the first worker.
-std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run);
+// The newest step whose files are those of its manifest; nothing where no step was ever saved.
+// RunError where steps are there but none is whole. `say` is told which ones were passed over.
+std::optional<int64_t> find_checkpoint(const std::filesystem::path& run,
+                                       const std::function<void(const std::string&)>& say);
+std::filesystem::path step_folder(const std::filesystem::path& run, int64_t step);
+// The config of a run's checkpoints; nothing where there is none yet.
+std::optional<Config> saved_config(const std::filesystem::path& run);
+// Removes what a killed run left behind.
 void remove_unfinished(const std::filesystem::path& run);
 
 Json load_progress(const std::filesystem::path& checkpoint);
@@ -51,7 +57,7 @@ Json load_progress(const std::filesystem::path& checkpoint);
 void load(const std::filesystem::path& checkpoint, const Snapshot& snapshot,
           const Workers& workers);
 
-// Keeps the lines of metrics.jsonl up to a step.
+// Keeps the lines of metrics.jsonl up to a step; what cannot be read is cut off.
 void cut_metrics(const std::filesystem::path& run, int64_t step);
 
 }  // namespace bmojo::train

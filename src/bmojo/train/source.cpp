@@ -69,18 +69,18 @@ Source::Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
     validation_data_ = std::make_shared<TokenData>(
         std::vector<std::filesystem::path>(recipe.val_data.begin(), recipe.val_data.end()));
     require(validation_data_->tokenizer_name() == data_->tokenizer_name() &&
-                validation_data_->vocab_size() == data_->vocab_size(),
-            "--val-data: must be of the tokenizer of --data, got {} with {} ids",
-            validation_data_->tokenizer_name(), validation_data_->vocab_size());
+                validation_data_->tokenizer_digest() == data_->tokenizer_digest(),
+            "--val-data: must be of the tokenizer of --data, got {} {}",
+            validation_data_->tokenizer_name(), validation_data_->tokenizer_digest());
     validation_range_ = {0, validation_data_->num_tokens()};
     held_out = validation_range_.end;
   }
+  if (recipe.val_data.empty() && recipe.val_fraction == 0) return;
   validation_length_ =
       recipe.context > 0 ? recipe.context : std::min(kEndlessValidation, held_out - 1);
-  if (held_out == 0) return;
-  require(held_out > validation_length_,
-          "validation: must hold more than {} tokens, the context, got {}", validation_length_,
-          held_out);
+  require(validation_length_ > 0 && held_out > validation_length_,
+          "validation: must hold more than {} tokens, got {}",
+          std::max<int64_t>(validation_length_, 1), held_out);
   num_validation_rows_ = std::clamp<int64_t>(recipe.eval_tokens / validation_length_, 1,
                                              (held_out - 1) / validation_length_);
 }

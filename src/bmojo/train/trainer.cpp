@@ -10,7 +10,9 @@
 #include <limits>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
 #include "bmojo/base/memory.h"
+#include "bmojo/base/printable.h"
 #include "bmojo/model/flops.h"
 #include "bmojo/nn/sample.h"
 
@@ -63,7 +65,9 @@ Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Worke
       std::vector<nn::AdamWGroup>(groups.begin(), groups.end()), recipe_.beta1, recipe_.beta2);
   buckets_ = std::make_unique<GradientBuckets>(workers_, all);
   if (plan_.carries) states_.resize(plan_.num_micro);
-  if (source_.data() != nullptr && workers_.first()) {
+  const bool is_text = source_.data() != nullptr && (source_.data()->tokenizer_name() == "bytes" ||
+                                                     !source_.data()->tokenizer_file().empty());
+  if (is_text && recipe_.sample_every > 0 && workers_.first()) {
     const auto file = source_.data()->tokenizer_file();
     tokenizer_ = load_tokenizer(file.empty() ? source_.data()->tokenizer_name() : file.string());
   }
@@ -84,26 +88,33 @@ Snapshot Trainer::snapshot() {
                        {"seconds", elapsed()},
                        {"skipped", num_skipped_},
                        {"skipped_in_a_row", skipped_in_a_row_},
+                       {"last_loss", last_loss_},
                        {"best_loss", best_loss_ ? Json(*best_loss_) : Json()},
+                       {"best_step", best_step_},
                        {"recipe", fixed_fields(recipe_)},
                        {"source", source_.identity()}},
           .tokenizer = source_.data() != nullptr ? source_.data()->tokenizer_file()
                                                  : std::filesystem::path()};
 }
 
-void Trainer::resume(const std::filesystem::path& checkpoint) {
+void Trainer::resume(int64_t step) {
+  const auto checkpoint = step_folder(around_.out, step);
   const auto progress = load_progress(checkpoint);
-  require_same(progress.at("recipe"), fixed_fields(recipe_), around_.out.string());
-  require_same(progress.at("source"), source_.identity(), around_.out.string());
-  require(load_config(checkpoint) == model_.config(),
-          "--resume: the model must be that of {}, got another config", around_.out.string());
+  const auto folder = around_.out.string();
+  require_same(progress.at("recipe"), fixed_fields(recipe_), folder);
+  require_same(progress.at("source"), source_.identity(), folder);
+  require_same(to_json(load_config(checkpoint)), to_json(model_.config()), folder);
   load(checkpoint, snapshot(), workers_);
   step_ = saved_step_ = progress.at("step");
   seconds_before_ = progress.at("seconds");
   num_skipped_ = progress.at("skipped");
   skipped_in_a_row_ = progress.at("skipped_in_a_row");
+  if (!progress.at("last_loss").is_null()) last_loss_ = progress.at("last_loss");
   if (!progress.at("best_loss").is_null()) best_loss_ = progress.at("best_loss").get<double>();
-  if (workers_.first()) cut_metrics(around_.out, step_);
+  best_step_ = progress.at("best_step");
+  if (!workers_.first()) return;
+  cut_metrics(around_.out, step_);
+  mark(around_.out, step_, best_step_);  // a kill may have come before the links
 }
 
 void Trainer::set_rates() {
@@ -187,20 +198,24 @@ Score Trainer::validate() const {
 }
 
 void Trainer::save() {
+  const auto metrics = around_.out / kMetricsFile;
+  if (workers_.first() && std::filesystem::exists(metrics)) sync_path(metrics);
   train::save(around_.out, step_, snapshot(), workers_);
-  if (workers_.first()) prune(around_.out, recipe_.keep);
+  if (workers_.first()) {
+    mark(around_.out, step_, best_step_);
+    prune(around_.out, recipe_.keep);
+  }
   saved_step_ = step_;
   saved_at_ = now();
 }
 
-void Trainer::validate_and_keep() {
+bool Trainer::validate_now() {
   validation_ = validate();
   const double loss = validation_->loss();
-  if (best_loss_ && !(loss < *best_loss_)) return;
-  if (!std::isfinite(loss)) return;
+  if (!std::isfinite(loss) || (best_loss_ && loss >= *best_loss_)) return false;
   best_loss_ = loss;
-  save();
-  if (workers_.first()) mark_best(around_.out, step_);
+  best_step_ = step_;
+  return true;
 }
 
 // Steps are counted alike on all workers, minutes are not: the first one's clock decides.
@@ -220,25 +235,24 @@ Ending Trainer::run() {
     const double seconds = now() - start;
     validation_.reset();
     const bool last = step_ == plan_.num_steps;
-    if (source_.num_validation_rows() > 0 && (step_ % recipe_.eval_every == 0 || last))
-      validate_and_keep();
+    const bool validates =
+        source_.num_validation_rows() > 0 && (step_ % recipe_.eval_every == 0 || last);
+    const bool is_best = validates && validate_now();
     log(report, seconds);
     show(report, seconds);
     if (!report.skipped && recipe_.sample_every > 0 && step_ % recipe_.sample_every == 0)
       show_sample();
     if (skipped_in_a_row_ >= recipe_.max_skips)
-      throw RunError(
-          fmt::format("train: {} steps in a row had a loss or gradient that was not finite, "
-                      "stopped at step {}; "
-                      "the last good checkpoint is {}",
-                      skipped_in_a_row_, step_,
-                      saved_step_ >= 0 ? fmt::format("step-{:08}", saved_step_) : "none"));
+      throw RunError(fmt::format(
+          "train: {} steps in a row had a loss or gradient that was not finite, stopped "
+          "at step {}; the last good checkpoint is {}",
+          skipped_in_a_row_, step_,
+          saved_step_ >= 0 ? step_folder("", saved_step_).string() : "none"));
     // A decision of one worker alone would leave the others waiting.
     const double stop = around_.stop_asked() ? 2 : now() > deadline ? 1 : 0;
     const double decided = workers_.max(stop);
     if (decided > 0) ending = decided > 1 ? Ending::interrupted : Ending::out_of_time;
-    const bool finite = skipped_in_a_row_ == 0;
-    if (finite && saved_step_ != step_ && (last || decided > 0 || is_save_due())) save();
+    if (last || is_best || decided > 0 || is_save_due()) save();
   }
   line_.clear();
   return ending;
@@ -319,6 +333,34 @@ void Trainer::show(const StepReport& report, double seconds) {
   line_.show(text);
 }
 
+// Text for a terminal: line breaks stay, other control characters are shown as escapes, and ids the
+// tokenizer does not know as numbers.
+std::string Trainer::text_of(const std::vector<int64_t>& ids) const {
+  if (!tokenizer_) return fmt::format("{}", fmt::join(ids, " "));
+  std::string text;
+  std::vector<int32_t> known;
+  const auto flush = [&] {
+    text += tokenizer_->decode(known);
+    known.clear();
+  };
+  for (const auto id : ids) {
+    if (id < tokenizer_->vocab_size()) {
+      known.push_back(static_cast<int32_t>(id));
+      continue;
+    }
+    flush();
+    text += fmt::format("<{}>", id);
+  }
+  flush();
+  std::string shown;
+  for (size_t at = 0; at <= text.size();) {
+    const auto end = std::min(text.find('\n', at), text.size());
+    shown += (at > 0 ? "\n" : "") + printable(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return shown;
+}
+
 void Trainer::show_sample() {
   if (!workers_.first()) return;
   torch::NoGradGuard no_grad;
@@ -330,13 +372,14 @@ void Trainer::show_sample() {
   nn::SampleOptions options;
   options.max_tokens = recipe_.sample_tokens;
   options.temperature = 0.8;
-  const auto sample =
-      nn::sample(model_, nn::read_prompt(model_, ids), options, static_cast<uint64_t>(step_));
-  const auto text = [&](const std::vector<int64_t>& tokens) {
-    if (!tokenizer_) return fmt::format("{}", fmt::join(tokens, " "));
-    return tokenizer_->decode(std::vector<int32_t>(tokens.begin(), tokens.end()));
-  };
-  line_.say(fmt::format("--- sample at step {}\n{}|{}\n---", step_, text(ids), text(sample.ids)));
+  try {
+    const auto sample =
+        nn::sample(model_, nn::read_prompt(model_, ids), options, static_cast<uint64_t>(step_));
+    line_.say(
+        fmt::format("--- sample at step {}\n{}|{}\n---", step_, text_of(ids), text_of(sample.ids)));
+  } catch (const RunError& failure) {
+    line_.say(fmt::format("step {}: no sample: {}", step_, failure.what()));
+  }
 }
 
 }  // namespace bmojo::train

@@ -48,8 +48,8 @@ class Trainer {
   Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Workers workers,
           Surroundings surroundings);
 
-  // Goes on from a checkpoint of the same run.
-  void resume(const std::filesystem::path& checkpoint);
+  // Goes on from a step of the same run.
+  void resume(int64_t step);
   // To the end, or until something stops it. Saves on the way and at the end.
   Ending run();
 
@@ -66,8 +66,9 @@ class Trainer {
   void log(const StepReport& report, double seconds);
   Json memories() const;
   void show(const StepReport& report, double seconds);
-  void validate_and_keep();
+  bool validate_now();  // whether it is the best so far
   void show_sample();
+  std::string text_of(const std::vector<int64_t>& ids) const;
   void save();
   bool is_save_due() const;
   Snapshot snapshot();
@@ -91,6 +92,7 @@ class Trainer {
   int64_t step_ = 0, saved_step_ = -1, num_skipped_ = 0, skipped_in_a_row_ = 0;
   double last_loss_ = 0;
   std::optional<double> best_loss_;
+  int64_t best_step_ = -1;
   std::optional<Score> validation_;  // of this step
   double seconds_before_ = 0;        // of the run before it was resumed
   double started_ = 0, saved_at_ = 0;
