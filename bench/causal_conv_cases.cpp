@@ -14,6 +14,7 @@ struct Shape {
   bool documents = false;  // a new one every 7 tokens
   bool ragged = false;     // rows of different lengths, one of them empty
   bool strided = false;    // x is half of a wider tensor
+  bool denormals = false;  // in every second channel of x and tail
   double scale = 1;        // of x and tail
   bool timed = false;
 };
@@ -40,6 +41,7 @@ const Shape kShapes[] = {
     {.name = "strided", .B = 3, .L = 24, .E = 40, .K = 4, .strided = true},
     {.name = "large_values", .B = 2, .L = 48, .E = 16, .K = 4, .scale = 1e4},
     {.name = "tiny_values", .B = 2, .L = 48, .E = 16, .K = 4, .scale = 1e-9},
+    {.name = "denormals", .B = 2, .L = 48, .E = 16, .K = 4, .denormals = true},
     {.name = "long", .B = 1, .L = 1000, .E = 24, .K = 4},
     {.name = "odd_a", .B = 1, .L = 7, .E = 3, .K = 2},
     {.name = "odd_b", .B = 3, .L = 37, .E = 9, .K = 5},
@@ -69,6 +71,8 @@ Tensors make(const Shape& s) {
   Tensors in = {s.strided ? x : x.contiguous(), normal({s.E, 1, s.K}, 0.5, 2)};
   if (s.bias) in.push_back(normal({s.E}, 1, 3));
   if (s.K > 1) in.push_back(normal({s.B, s.K - 1, s.E}, s.scale, 4));
+  if (s.denormals)
+    for (auto* tensor : {&in.front(), &in.back()}) *tensor = with_denormals(*tensor);
   return in;
 }
 
@@ -94,13 +98,13 @@ std::vector<Case> causal_conv_cases() {
   std::vector<Case> cases;
   for (const auto& s : kShapes) {
     const double n = static_cast<double>(s.B * s.L * s.E), K = static_cast<double>(s.K);
-    // silu counts some 18 operations.
+    // Backward: silu and its slope, then the gradients of x, of the taps and of the bias.
     cases.push_back({.kernel = "causal_conv1d_silu",
                      .name = s.name,
                      .make = [s] { return make(s); },
                      .run = [s](const Tensors& in) { return run(s, in); },
-                     .forward = {n * (2 * K + 18), 8 * n},
-                     .backward = {n * (6 * K + 24), 12 * n},
+                     .forward = {n * (2 * K + kSiluFlops), 8 * n},
+                     .backward = {n * (4 * K + kSiluFlops + 5), 12 * n},
                      .timed = s.timed});
   }
   return cases;

@@ -63,6 +63,7 @@ std::vector<Case> linear_cross_entropy_cases() {
   for (const auto& s : kShapes) {
     const double product = 2 * static_cast<double>(s.T * s.D * s.V);
     const double tensors = static_cast<double>((s.T + s.V) * s.D * 4);
+    // Products alone: X Wᵀ, then the gradients of both factors.
     cases.push_back({.kernel = "linear_cross_entropy",
                      .name = s.name,
                      .make = [s] { return make(s); },
@@ -70,6 +71,7 @@ std::vector<Case> linear_cross_entropy_cases() {
                      .forward = {product, tensors},
                      .backward = {2 * product, 2 * tensors},
                      .ordered = false,  // torch's product decides
+                     .gradient_in_forward = true,
                      .timed = s.timed});
   }
   return cases;

@@ -45,8 +45,8 @@ const Shape kShapes[] = {
     {.name = "odd_step", .B = 3, .L = 1, .H = 3, .d = 14, .start = 9},
     {.name = "odd_strided", .B = 3, .L = 11, .H = 3, .d = 22, .strided = true},
     {.name = "odd_far", .B = 3, .L = 11, .H = 5, .d = 26, .start = 99'999},
-    {.name = "queries_2k", .B = 1, .L = 2048, .H = 8, .d = 32, .timed = true},
-    {.name = "wide_2k", .B = 1, .L = 2048, .H = 8, .d = 64, .timed = true},
+    {.name = "bmojo_2k", .B = 1, .L = 2048, .H = 8, .d = 64, .timed = true},
+    {.name = "bmojo_keys_2k", .B = 1, .L = 2048, .H = 2, .d = 64, .timed = true},
 };
 
 Tensors make(const Shape& s) {

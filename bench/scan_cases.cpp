@@ -12,6 +12,7 @@ struct Shape {
   bool documents = false;  // a new one about every 7 tokens
   bool ragged = false;     // rows of different lengths, one of them empty
   bool strided = false;    // x and z are halves of one tensor, B and C parts of another
+  bool denormals = false;  // x is 0 in every second channel: there h fades through them
   double dt_shift = 0;     // added to dt: large means fast forgetting
   double a_scale = 1;      // times A
   double scale = 1;        // of x and h0
@@ -52,7 +53,7 @@ const Shape kShapes[] = {
     {.name = "zero_dt", .B = 2, .L = 48, .E = 16, .N = 8, .dt_shift = -200},
     {.name = "a_near_zero", .B = 2, .L = 100, .E = 16, .N = 8, .a_scale = 1e-7},
     {.name = "a_very_negative", .B = 2, .L = 100, .E = 16, .N = 8, .a_scale = 1e5},
-    {.name = "denormals", .B = 2, .L = 48, .E = 16, .N = 8, .scale = 1e-39},
+    {.name = "denormals", .B = 2, .L = 64, .E = 16, .N = 8, .denormals = true, .dt_shift = 5},
     {.name = "large_values", .B = 2, .L = 48, .E = 16, .N = 8, .scale = 1e15},
     {.name = "long", .B = 1, .L = 1000, .E = 24, .N = 16},
     {.name = "bmojo_2k", .B = 1, .L = 2048, .E = 512, .N = 16, .strided = true, .timed = true},
@@ -70,6 +71,7 @@ Tensors make(const Shape& s) {
   const auto A = -at::arange(1, N + 1, at::kFloat).expand({E, N}) *
                  (1 + 0.1 * normal({E, N}, 1, 3).tanh()) * s.a_scale;
   if (s.scale != 1) x = x * s.scale;
+  if (s.denormals) x = x * at::arange(E, at::kLong).remainder(2);
   return {x,
           normal({B, L, E}, 1, 4) + s.dt_shift,
           z,
@@ -106,18 +108,22 @@ Tensors run(const Shape& s, const Tensors& in) {
 std::vector<Case> scan_cases() {
   std::vector<Case> cases;
   for (const auto& s : kShapes) {
-    // A token of a channel: exp, update and read-out count 4 + 2 + 2 operations a state (exp as
-    // 1 product and 3 more), softplus and gate some 20.
+    // A token of a channel. Forward, a state: exp(Δ A), the input Δ x B, the update and the
+    // read-out; besides, Δ, D x and the gate. Backward, a state: exp(Δ A) again, then the gradients
+    // of h, B, C, Δ x, Δ A, Δ and A; besides, Δ and the gate again and their slopes.
     const double tokens = static_cast<double>(s.B * s.L), E = static_cast<double>(s.E),
                  N = static_cast<double>(s.N);
+    const double per_state = kExpFlops + 6, per_channel = kSoftplusFlops + kSiluFlops + 5;
     const double inputs = tokens * (3 * E + 2 * N) * 4;
-    cases.push_back({.kernel = "selective_scan",
-                     .name = s.name,
-                     .make = [s] { return make(s); },
-                     .run = [s](const Tensors& in) { return run(s, in); },
-                     .forward = {tokens * E * (8 * N + 20), inputs + tokens * E * 4},
-                     .backward = {tokens * E * (24 * N + 60), 2 * inputs + tokens * E * 4},
-                     .timed = s.timed});
+    cases.push_back(
+        {.kernel = "selective_scan",
+         .name = s.name,
+         .make = [s] { return make(s); },
+         .run = [s](const Tensors& in) { return run(s, in); },
+         .forward = {tokens * E * (per_state * N + per_channel), inputs + tokens * E * 4},
+         .backward = {tokens * E * ((per_state + 9) * N + per_channel + 12),
+                      2 * inputs + tokens * E * 4},
+         .timed = s.timed});
   }
   return cases;
 }

@@ -16,8 +16,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from measure import (FAMILIES, ROOT, Failed, OutOfTime, commit, end_with_children, machine,
-                     ours_command, parameters, peer_command, run_json, table)
+from measure import (FAMILIES, ROOT, VOCABULARY, Failed, OutOfTime, commit, end_with_children,
+                     machine, ours_command, parameters, peer_command, run_json, table)
 
 LENGTHS, BATCHES, WIDTHS = [2048, 4096, 8192, 16384], [1, 4], [256, 512, 768]
 PEER_LENGTHS = {"mistral": LENGTHS, "mistral-sliding": LENGTHS, "mambapy": [2048],
@@ -26,6 +26,7 @@ PEER_WIDTH = 512
 # Every query sees every key before it, or (SDPA with a mask) computes as if it did.
 QUADRATIC = {"transformer", "mistral", "mistral-sliding"}
 MAX_SECONDS, MAX_BYTES = 120.0, 16e9
+LONG_SECONDS = 10.0  # such steps are timed once
 LOADING_SECONDS = 60.0
 # Ends a cell's run for good; "failed" does not.
 FINISHED = {"measured", "too slow"}
@@ -129,8 +130,8 @@ def too_large(prediction):
 
 
 def measure(cell, bin_folder, prediction):
-    """The row of a cell that is run. Long steps vary less: one warm-up, and timed once."""
-    repeat, warm_ups = (1, 1) if prediction and prediction[0] > 10 else (3, 2)
+    """The row of a cell that is run."""
+    repeat, warm_ups = (1, 1) if prediction and prediction[0] > LONG_SECONDS else (3, 2)
     if cell.model in FAMILIES:
         command = ours_command(bin_folder, cell.model, cell.length, repeat, cell.batch, cell.width,
                                warm_ups=warm_ups)
@@ -172,15 +173,38 @@ def run_cells(cells, path, options):
     return done
 
 
+def commits_of(done):
+    return sorted({row["commit"] for row in done.values() if "commit" in row})
+
+
+def header(done):
+    """Where the cells come from, and how they were timed."""
+    def all_of(field):
+        found = sorted({str(row[field]) for row in done.values() if field in row})
+        return " or ".join(found) or "-"
+
+    commits = commits_of(done)
+    lines = [f"`make bench-full` at {', '.join(commits) or '-'} on {all_of('machine')},",
+             f"{all_of('threads')} threads, fp32, vocabulary {VOCABULARY:,}; forward and backward. "
+             "Memory: peak RSS less that before the model."]
+    if len(commits) > 1:
+        lines.append(f"\n**Warning: cells come from {len(commits)} commits; compare with care.**")
+    lines.append("\ntimed: steps after warm-ups, the fastest counts. Long steps vary less: those "
+                 f"predicted above {LONG_SECONDS:g} s are timed once.")
+    return "\n".join(lines)
+
+
 def summary(done):
     rows = []
     for cell in sorted(done, key=lambda c: (c.width, c.batch, c.model, c.length)):
         row = done[cell]
-        shown = [row.get("reason", row["status"]), ""]
+        shown = [row.get("reason", row["status"]), "", ""]
         if row["status"] == "measured":
-            shown = [f"{row['seconds_per_step']:.3f}", f"{row['peak_rss_bytes'] / 1e9:.2f} GB"]
+            shown = [f"{row['seconds_per_step']:.3f}", f"{row['peak_rss_bytes'] / 1e9:.2f} GB",
+                     f"{row.get('timed_steps', '?')} after {row.get('warm_ups', '?')}"]
         rows.append([cell.width, cell.batch, cell.model, f"{cell.length:,}", *shown])
-    return table(["width", "batch", "model", "length", "seconds", "memory"], rows)
+    return header(done) + "\n\n" + table(
+        ["width", "batch", "model", "length", "seconds", "memory", "timed"], rows)
 
 
 def main():
@@ -196,10 +220,9 @@ def main():
     path = options.out / "bench-full.jsonl"
     cells = [c for c in all_cells() if options.only in (None, c.model)]
     done = load(path) if options.draw else run_cells(cells, path, options)
-    commits = {row["commit"] for row in done.values() if "commit" in row}
+    commits = commits_of(done)
     if len(commits) > 1:
-        print(f"bench-full: cells of {len(commits)} commits: {', '.join(sorted(commits))}",
-              file=sys.stderr)
+        print(f"bench-full: cells of {len(commits)} commits: {', '.join(commits)}", file=sys.stderr)
     (options.out / "bench-full.md").write_text(summary(done) + "\n")
     print(summary(done))
     from figure import draw  # matplotlib only now

@@ -107,10 +107,11 @@ def step_flops(family, length, batch=1, width=WIDTH, eidetic=EIDETIC):
     return batch * (weights + attention_flops(pairs, width // HEAD, HEAD, layers))
 
 
-def ours_command(folder, family, length, repeat, batch=1, width=WIDTH, changes=(), warm_ups=2):
+def ours_command(folder, family, length, repeat, batch=1, width=WIDTH, changes=(), warm_ups=2,
+                 flags=("--no-optimizer",)):
     fields = {**config(family, width), **dict(changes)}
     sets = [word for key, value in fields.items() for word in ("--set", f"{key}={value}")]
-    return [str(Path(folder) / "bmojo"), "bench", "--train", "--no-optimizer", "--preset",
+    return [str(Path(folder) / "bmojo"), "bench", "--train", *flags, "--preset",
             f"{family}-tiny", *sets, "--length", str(length), "--batch", str(batch),
             "--repeat", str(repeat), "--warm-ups", str(warm_ups), "--json", "--quiet"]
 
@@ -120,12 +121,15 @@ def peer_command(name, length, repeat, batch=1, warm_ups=2):
             str(batch), "--repeat", str(repeat), "--warm-ups", str(warm_ups)]
 
 
-def environment():
-    """Peers get what our programs give themselves: freed memory is kept for the next step, and no
-    AMX, which some machines list and fail on."""
-    return {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "TOKENIZERS_PARALLELISM": "false",
-            "HF_HUB_OFFLINE": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-            "MALLOC_TRIM_THRESHOLD_": str(1 << 40), **os.environ}
+def environment(tuned=True):
+    """Peers get what our programs give themselves: no AMX, which some machines list and fail on,
+    and (tuned) freed memory is kept for the next step."""
+    fixed = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "TOKENIZERS_PARALLELISM": "false",
+             "HF_HUB_OFFLINE": "1"}
+    if tuned:
+        fixed |= {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+        return {**fixed, **os.environ}
+    return {**fixed, **{k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}}
 
 
 def end_with_children():
@@ -133,11 +137,11 @@ def end_with_children():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
-def run(command, timeout=None, text=None):
+def run(command, timeout=None, text=None, tuned=True):
     """The standard output of a program."""
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=timeout,
-                                input=text, env=environment())
+                                input=text, env=environment(tuned))
     except subprocess.TimeoutExpired as late:
         raise OutOfTime(f"stopped after {late.timeout:.0f} s") from None
     if result.returncode != 0:
@@ -146,8 +150,8 @@ def run(command, timeout=None, text=None):
     return result.stdout
 
 
-def run_json(command, timeout=None):
-    return json.loads(run(command, timeout).splitlines()[-1])
+def run_json(command, timeout=None, tuned=True):
+    return json.loads(run(command, timeout, tuned=tuned).splitlines()[-1])
 
 
 def machine():

@@ -6,14 +6,17 @@
 """
 
 import argparse
+import contextlib
+import functools
 import importlib
 import json
+import signal
 import sys
 import time
 
 import torch
 import torch.nn.functional as F
-from measure import HEAD, STATES, TAPS, VOCABULARY, WIDTH, WINDOW
+from measure import EIDETIC, HEAD, STATES, TAPS, VOCABULARY, WIDTH, WINDOW
 
 
 def status_bytes(name):
@@ -21,13 +24,11 @@ def status_bytes(name):
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(name))
 
 
-def best_of(repeat, work, warm_ups=2, patience=float("inf")):
-    """Seconds. After three repeats, only as long as `patience` seconds have not passed."""
-    best, begin = float("inf"), time.perf_counter()
+def best_of(repeat, work, warm_ups=2):
+    """Seconds."""
+    best = float("inf")
     for i in range(-warm_ups, repeat):
         start = time.perf_counter()
-        if i >= 3 and start - begin > patience:
-            break
         work()
         if i >= 0:
             best = min(best, time.perf_counter() - start)
@@ -183,7 +184,7 @@ def norm_peers(shapes, name):
     wide = [leaf(shape) for shape in shapes if len(shape) > 1 and shape[-1] == width][:2]
 
     def norm(gain, *wide):
-        x = sum(wide)
+        x = wide[0] + wide[1] if len(wide) > 1 else wide[0]
         y = F.rms_norm(x, (width,), gain, 1e-5)
         return (y, x) if len(wide) > 1 else y
 
@@ -210,7 +211,64 @@ def conv_peers(shapes, name):
         y = F.conv1d(x.transpose(1, 2), weight, bias, padding=taps - 1, groups=channels)
         return F.silu(y[..., :length]).transpose(1, 2)
 
+    def shifts(x, weight, bias):
+        past = F.pad(x, (0, 0, taps - 1, 0))
+        y = bias
+        for i in range(taps):
+            y = y + weight[:, 0, i] * past[:, i:i + length]
+        return F.silu(y)
+
     yield "conv1d, silu", conv, inputs
+    yield "shifts, silu", shifts, inputs
+
+
+def innovation_peers(shapes, name):
+    """√mean((y_t - Σ c_i y_{t-i})²) over channels, and the tail of the next call."""
+    (_, length, channels), taps = shapes[0], shapes[1][1]
+    c = [0.5 * 0.7**i for i in range(taps)]
+    weight = torch.tensor([-x for x in reversed(c)] + [1.0]).expand(channels, 1, -1).contiguous()
+
+    def shifts(y, tail):
+        past = torch.cat((tail, y), 1)
+        error = y
+        for i in range(1, taps + 1):
+            error = error - c[i - 1] * past[:, taps - i:taps - i + length]
+        return error.square().mean(-1).sqrt(), past[:, length:]
+
+    def conv(y, tail):
+        past = torch.cat((tail, y), 1)
+        error = F.conv1d(past.transpose(1, 2), weight, groups=channels)
+        return error.square().mean(1).sqrt(), past[:, length:]
+
+    inputs = [leaf(shapes[0]), leaf(shapes[1])]
+    yield "shifts", shifts, inputs
+    yield "conv1d", conv, inputs
+
+
+def selection_peers(shapes, name):
+    """The EIDETIC largest of all so far, after each chunk of WINDOW tokens; in no order, where ours
+    are in that of time."""
+    length = shapes[0][1]
+    ends = [min(start + WINDOW, length) for start in range(0, length, WINDOW)]
+    places = torch.arange(length).expand(shapes[0])
+
+    def whole(scores):
+        return tuple(scores[:, :end].topk(min(EIDETIC, end), sorted=False).indices for end in ends)
+
+    def running(scores):
+        held, at, kept, start = scores[:, :0], places[:, :0], [], 0
+        for end in ends:
+            held = torch.cat((held, scores[:, start:end]), 1)
+            at = torch.cat((at, places[:, start:end]), 1)
+            held, best = held.topk(min(EIDETIC, end), sorted=False)
+            at = at.gather(1, best)
+            kept.append(at)
+            start = end
+        return tuple(kept)
+
+    scores = torch.rand(shapes[0])
+    yield "topk of all", whole, [scores]
+    yield "topk of the kept and a chunk", running, [scores]
 
 
 def cross_entropy_peers(shapes, name):
@@ -241,44 +299,112 @@ KERNELS = {
     "add_rms_norm": norm_peers,
     "swiglu": swiglu_peers,
     "causal_conv1d_silu": conv_peers,
+    "innovation": innovation_peers,
+    "selection": selection_peers,
     "rotary": rotary_peers,
     "linear_cross_entropy": cross_entropy_peers,
 }
-
+# Whose peers are timed under torch.compile as well: what it can fuse.
+ELEMENTWISE = {"rms_norm", "add_rms_norm", "swiglu", "causal_conv1d_silu", "innovation", "rotary"}
 
 PATIENCE = 4.0  # seconds a kernel's peer may be repeated for
+COMPILE_SECONDS, COMPILE_ALL_SECONDS = 30.0, 90.0  # that compiling one, and all, may take
+
+
+@functools.cache
+def larger_than_caches():
+    return torch.zeros(1 << 25)  # 128 MiB
+
+
+def flush_caches():
+    """As bmojo-kernels does before each timed pass."""
+    larger_than_caches().add_(1)
 
 
 def reason(error):
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+    lines = [line for line in str(error).strip().splitlines() if not line.endswith("raised:")]
+    return (lines or [type(error).__name__])[0][:160]
+
+
+def best_passes(repeat, inputs, *passes):
+    """Seconds of each pass, given what the one before it returned, first the inputs. Two warm-ups;
+    after three repeats, only as long as PATIENCE has not passed."""
+    best, begin = [float("inf")] * len(passes), time.perf_counter()
+    for i in range(-2, repeat):
+        if i >= 3 and time.perf_counter() - begin > PATIENCE:
+            break
+        result = inputs
+        for which, work in enumerate(passes):
+            if i >= 0:
+                flush_caches()
+            start = time.perf_counter()
+            result = work(result)
+            if i >= 0:
+                best[which] = min(best[which], time.perf_counter() - start)
+    return dict(zip(("forward", "backward"), best))
 
 
 def time_kernel(label, function, inputs, repeat):
     """Seconds forward and backward, the loss not timed; or why torch does not offer one of them."""
+    def forward(inputs):
+        return function(*inputs)
+
+    if not any(x.requires_grad for x in inputs):
+        return {"label": label, **best_passes(repeat, inputs, forward)}
     try:
-        outputs = function(*inputs)
+        outputs = forward(inputs)
         weights = [torch.randn_like(y) for y in (outputs if type(outputs) is tuple else [outputs])]
-
-        forwards = []
-
-        def whole():
-            start = time.perf_counter()
-            outputs = function(*inputs)
-            forwards.append(time.perf_counter() - start)
-            torch.autograd.grad(outputs, inputs, weights)
-
-        seconds, forward = best_of(repeat, whole, patience=PATIENCE), min(forwards)
-        return {"label": label, "forward": forward, "backward": seconds - forward}
+        return {"label": label, **best_passes(
+            repeat, inputs, forward, lambda y: torch.autograd.grad(y, inputs, weights))}
     except Exception as error:
         refused = {"label": label, "error": "no backward: " + reason(error)}
     try:
-        constants = [x.detach() for x in inputs]
-        return refused | {"forward": best_of(repeat, lambda: function(*constants))}
+        return refused | best_passes(repeat, [x.detach() for x in inputs], forward)
     except Exception as error:
         return refused | {"error": reason(error)}
 
 
-def kernels(repeat):
+@contextlib.contextmanager
+def deadline(seconds):
+    def late(*_):
+        raise TimeoutError(f"not compiled in {seconds:.2g} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # and again, should it be swallowed
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class Compiler:
+    """torch.compile, with a limit to the time it may take for all kernels."""
+
+    def __init__(self, seconds):
+        self.left = seconds
+
+    def time_kernel(self, label, function, inputs, repeat):
+        label += ", compiled"
+        if self.left <= 0:
+            return {"label": label, "error": "the time for compiling is over"}
+        importlib.import_module("torch._inductor.config").compile_threads = 1  # ends when told to
+        torch._dynamo.reset()  # else the second shape is compiled for every shape
+        compiled = torch.compile(function, dynamic=False)
+        start = time.perf_counter()
+        try:
+            with deadline(min(self.left, COMPILE_SECONDS)):
+                outputs = compiled(*inputs)
+                outputs = outputs if type(outputs) is tuple else (outputs,)
+                torch.autograd.grad(outputs, inputs, [torch.ones_like(y) for y in outputs])
+        except Exception as error:
+            return {"label": label, "error": reason(error)}
+        finally:
+            self.left -= time.perf_counter() - start
+        return time_kernel(label, compiled, inputs, repeat)
+
+
+def kernels(repeat, compile_seconds):
+    compiler = Compiler(compile_seconds)
     for line in sys.stdin:
         case = json.loads(line)
         found = []
@@ -286,6 +412,8 @@ def kernels(repeat):
             for peer in KERNELS.get(case["kernel"], lambda shapes, name: [])(
                     case["inputs"], case["name"]):
                 found.append(time_kernel(*peer, repeat))
+                if case["kernel"] in ELEMENTWISE:
+                    found.append(compiler.time_kernel(*peer, repeat))
         except Exception as error:  # one peer that cannot be made leaves the others
             found.append({"label": "torch", "error": reason(error)})
         yield {"kernel": case["kernel"], "name": case["name"], "peers": found}
@@ -304,6 +432,7 @@ def main():
     verb.add_argument("--warm-ups", type=int, default=2)
     verb = verbs.add_parser("kernels")
     verb.add_argument("--repeat", type=int, default=5)
+    verb.add_argument("--compile-seconds", type=float, default=COMPILE_ALL_SECONDS)
     options = parser.parse_args()
     if options.verb == "limits":
         print(json.dumps(limits((256,), 0.01) if options.small else limits()))
@@ -311,7 +440,7 @@ def main():
         print(json.dumps(train(options.name, options.length, options.batch, options.repeat,
                                options.warm_ups)))
     else:
-        for result in kernels(options.repeat):
+        for result in kernels(options.repeat, options.compile_seconds):
             print(json.dumps(result), flush=True)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -142,14 +143,154 @@ def test_a_killed_run_goes_on(tmp_path, monkeypatch):
     assert run == cells[1:3] and path.stat().st_size == size
 
 
+@pytest.mark.parametrize("seconds, timed", [(None, (3, 2)), (9, (3, 2)), (11, (1, 1))])
+def test_long_steps_are_timed_once(monkeypatch, seconds, timed):
+    commands = []
+
+    def run_json(command, timeout):
+        commands.append(command)
+        return {"seconds_per_step": 1, "peak_rss_bytes": 1, "parameters": 1, "threads": 2}
+
+    monkeypatch.setattr(bench_full, "run_json", run_json)
+    row = bench_full.measure(Cell("bmojo", 512, 1, 2048), "", seconds and (seconds, 1e9))
+    assert (row["timed_steps"], row["warm_ups"]) == timed
+    words = " ".join(commands[0])
+    assert "--repeat {} --warm-ups {} ".format(*timed) in words
+
+
+def test_full_table_says_where_its_cells_come_from():
+    origin = {"machine": "a machine", "threads": 2, "commit": "c1"}
+    done = {Cell("bmojo", 512, 1, 2048): measured(1) | origin | {"timed_steps": 3, "warm_ups": 2},
+            Cell("bmojo", 512, 1, 16384): measured(12) | origin | {"timed_steps": 1, "warm_ups": 1},
+            Cell("mistral", 512, 1, 16384): {"status": "not run", "reason": "not run: 130 s"}}
+    text = bench_full.summary(done)
+    first = text.split("\n\n")[0].replace("\n", " ")
+    assert "`make bench-full` at c1 on a machine, 2 threads" in first
+    assert "Warning" not in text and "timed once" in text
+    cells = [[cell.strip() for cell in line.split("|")[3:8]] for line in text.splitlines()
+             if line.startswith("| 512")]
+    assert cells == [["bmojo", "2,048", "1.000", "1.00 GB", "3 after 2"],
+                     ["bmojo", "16,384", "12.000", "1.00 GB", "1 after 1"],
+                     ["mistral", "16,384", "not run: 130 s", "", ""]]
+    done[Cell("bmojo", 512, 1, 2048)]["commit"] = "c2"
+    assert "Warning: cells come from 2 commits" in bench_full.summary(done)
+    assert "at c1, c2 on" in bench_full.summary(done)
+
+
 def test_verdicts():
-    assert bench.verdict("time_2k", 0.8, 1.0, 0.85) == "goal"
-    assert bench.verdict("time_2k", 0.9, 1.0, 0.85) == "at least"
-    assert bench.verdict("time_2k", 1.1, 1.0, 0.85) == "missed"
-    assert bench.verdict("share", 0.9, 0.7, 0.85) == "goal"
-    assert bench.verdict("share", 0.6, 0.7, 0.85) == "missed"
-    assert bench.verdict("mamba_memory", 0.2, 0.25, None) == "at least"
-    assert bench.verdict("growth", None, 8.4, 8.1) == "not measured"
+    assert bench.verdict("time_2k", 0.8, 1.0, 0.85, 3) == "goal"
+    assert bench.verdict("time_2k", 0.9, 1.0, 0.85, 3) == "at least"
+    assert bench.verdict("time_2k", 1.1, 1.0, 0.85, 3) == "missed"
+    assert bench.verdict("share", 0.9, 0.7, 0.85, 3) == "goal"
+    assert bench.verdict("share", 0.6, 0.7, 0.85, 3) == "missed"
+    assert bench.verdict("mamba_memory", 0.2, 0.25, None, 3) == "at least"
+    assert bench.verdict("growth", None, 8.4, 8.1, 0) == "not measured"
+    assert bench.verdict("time_2k", 0.8, 1.0, 0.85, 2) == "not enough steps"
+
+
+def step(seconds, size=1e9, steps=3, **more):
+    return {"seconds_per_step": seconds, "peak_rss_bytes": size, "parameters": 17_000_000,
+            "timed_steps": steps, **more}
+
+
+def test_the_fewest_steps_of_both_sides_decide():
+    rows = {("bmojo", 8192): step(4), ("mistral", 8192): step(10, steps=2)}
+    assert bench.goal_peers(rows)["time_8k"] == {"peer": "mistral", "timed_steps": 2}
+    assert bench.goal_values(rows, {"sgemm": 1e11})["time_8k"] == 0.4
+    # The fastest counts, whatever it is.
+    rows["mistral-compiled", 8192] = step(8)
+    assert bench.goal_peers(rows)["time_8k"] == {"peer": "mistral-compiled", "timed_steps": 3}
+
+
+def test_the_stricter_mambapy_counts():
+    rows = {("mamba", 2048): step(1, 1e9), ("mambapy-default", 2048): step(16, 5e9)}
+    assert bench.goal_values(rows, {"sgemm": 1e11})["mamba_time"] is None
+    rows["mambapy", 2048] = step(8, 8e9)
+    values, peers = bench.goal_values(rows, {"sgemm": 1e11}), bench.goal_peers(rows)
+    assert (values["mamba_time"], peers["mamba_time"]["peer"]) == (1 / 8, "mambapy")
+    assert (values["mamba_memory"], peers["mamba_memory"]["peer"]) == (1 / 5, "mambapy-default")
+    both = {row["what"]: (row["time"], row["memory"]) for row in bench.beside_goals(rows)}
+    assert both == {"mamba / mambapy, tuned malloc": (1 / 8, 1 / 8),
+                    "mamba / mambapy, default malloc": (1 / 16, 1 / 5)}
+
+
+def test_recompute_and_optimizer_are_shown_beside_the_goals():
+    optimizer = {"seconds_per_step_with_optimizer": 2.5, "optimizer_seconds": 0.1}
+    rows = {("bmojo", 2048): step(2, 4e8), ("bmojo-recompute", 2048): step(3, 3e8)}
+    assert [row["what"] for row in bench.beside_goals(rows)] == ["bmojo-recompute / bmojo, 2,048"]
+    # Another process of the same model joins: what it alone has is kept.
+    bench.add(rows, ("bmojo", 2048), step(2.5, 5e8) | optimizer, 3)
+    bench.add(rows, ("bmojo", 2048), step(2.5, 5e8, seconds_per_step_with_optimizer=None), 3)
+    assert rows["bmojo", 2048] == step(2, 4e8, 9) | optimizer
+    assert bench.beside_goals(rows) == [
+        {"what": "bmojo-recompute / bmojo, 2,048", "time": 1.5, "memory": 0.75},
+        {"what": "AdamW, share of a step", "time": pytest.approx(0.04), "memory": None}]
+
+
+def test_default_malloc_is_not_tuned(monkeypatch):
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
+    assert measure.environment()["MALLOC_MMAP_THRESHOLD_"] == str(1 << 30)
+    plain = measure.environment(tuned=False)
+    assert not [name for name in plain if name.startswith("MALLOC_")]
+    assert plain["ONEDNN_MAX_CPU_ISA"] == measure.environment()["ONEDNN_MAX_CPU_ISA"]
+
+
+LIMITS = {"sgemm": 1e11, "bandwidth": 1e10, "threads": 2}
+
+
+def run_bench(monkeypatch, folder, parameters=lambda name: 17_000_000, minutes=15):
+    """bench.main over programs that answer at once: (commands with their tuning, the report)."""
+    commands = []
+
+    def run_json(command, timeout, tuned=True):
+        if "limits" in command:
+            return LIMITS
+        commands.append((command, tuned))
+        name = command[3] if "train" in command else command[command.index("--preset") + 1]
+        return {"seconds_per_step": 1.0, "peak_rss_bytes": 1e9, "parameters": parameters(name),
+                "optimizer_seconds": None if "--no-optimizer" in command else 0.02,
+                "seconds_per_step_with_optimizer": 1.1}
+
+    monkeypatch.setattr(bench, "run_json", run_json)
+    monkeypatch.setattr(bench, "measure_kernels", lambda *_: [])
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--out", str(folder), "--budget", str(minutes)])
+    try:
+        bench.main()
+    finally:
+        report = json.loads((folder / "bench.json").read_text())
+        assert (folder / "bench.md").read_text() == bench.markdown(report)
+    return commands, report
+
+
+def test_each_row_is_run_as_named(monkeypatch, tmp_path):
+    commands, report = run_bench(monkeypatch, tmp_path)
+    wanted = {*bench.STEPS, *bench.AT_LAST}
+    assert {(row["model"], row["length"]) for row in report["steps"]} == wanted
+    assert all(row["timed_steps"] >= bench.MIN_STEPS for row in report["steps"])
+    assert sum("--recompute" in words for words, _ in commands) == 3  # two rounds at 2k, one at 8k
+    assert sum("--no-optimizer" not in words and "--preset" in words for words, _ in commands) == 1
+    plain = [words[3:6:2] for words, tuned in commands if not tuned]
+    assert plain == [["mambapy", "2048"], ["mistral", "8192"]]
+    shares = {row["what"]: row["time"] for row in report["beside_goals"]}
+    assert shares["AdamW, share of a step"] == pytest.approx(0.02 / 1.1)
+    text = (tmp_path / "bench.md").read_text()
+    assert "mambapy, tuned malloc" in text and "8,192 is left out" not in text
+
+
+def test_what_does_not_fit_is_noted(monkeypatch, tmp_path):
+    # Steps of 1 s: with loading 15 s are expected, with compiling 35.
+    _, report = run_bench(monkeypatch, tmp_path, minutes=20 / 60)
+    assert [line.split(":")[0] for line in report["left_out"]] == [
+        "mistral-sliding-compiled at 2048", "mistral-compiled at 8192"]
+    text = (tmp_path / "bench.md").read_text()
+    assert "Compiled, Mistral was tried at 2,048 only" in text
+    assert "With default malloc, Mistral" not in text
+
+
+def test_report_is_written_before_unequal_sizes_fail(monkeypatch, tmp_path):
+    with pytest.raises(SystemExit, match="mamba and mambapy must be within 1 %"):
+        run_bench(monkeypatch, tmp_path, lambda name: 10**6 if name == "mambapy" else 17 * 10**6)
+    assert "wrong: mamba and mambapy" in (tmp_path / "bench.md").read_text()
 
 
 def test_roofline_share():
@@ -164,16 +305,174 @@ def test_what_has_no_time_is_named(capsys):
     assert budget.left_out and "mambapy at 2048" in capsys.readouterr().err
 
 
+def kernel(name, peers=(), **more):
+    """A case of 1 ms forward and 3 ms backward, the roofline at a half and a quarter."""
+    passes = {"forward": {"seconds": 0.001, "reference_seconds": 0.002, "flops": 5e7, "bytes": 1},
+              "backward": {"seconds": 0.003, "reference_seconds": 0.004, "flops": 7.5e7, "bytes": 1}}
+    case = {"kernel": name, "name": "a", "peers": list(peers), **passes, **more}
+    bench.compare(case, LIMITS)
+    return case
+
+
+def report_of(*kernels, **more):
+    return {"command": "make bench", "commit": "c", "machine": "m", "fastest_mistral": None,
+            "limits": LIMITS, "goals": bench.goal_values({}, LIMITS), "goal_peers": {},
+            "beside_goals": [], "steps": [], "kernels": list(kernels), "left_out": [], "wrong": [],
+            **more}
+
+
+def rows_of(report, start):
+    return [[cell.strip() for cell in line.split("|")[2:8]]
+            for line in bench.markdown(report).splitlines() if line.startswith("| " + start)]
+
+
 def test_report_names_goals_and_gaps():
-    kernel = {"kernel": "innovation", "name": "a", "peers": []}
-    for name in ("forward", "backward"):
-        kernel[name] = {"seconds": 0.001, "reference_seconds": 0.002, "roofline": 0.5}
-    report = {"command": "make bench", "commit": "c", "machine": "m", "fastest_mistral": None,
-              "limits": {"sgemm": 1e11, "bandwidth": 1e10, "threads": 2},
-              "goals": bench.goal_values({}, {"sgemm": 1e11}), "steps": [], "kernels": [kernel],
-              "left_out": ["mambapy at 2048: needs 60 s, 5 left"]}
+    report = report_of(kernel("innovation"), left_out=["mambapy at 2048: needs 60 s, 5 left"])
     text = bench.markdown(report)
     assert "not measured" in text and "left out: mambapy at 2048" in text
-    row = next(line for line in text.splitlines() if line.startswith("| innovation"))
-    assert [cell.strip() for cell in row.split("|")[3:8]] == ["1.00", "50%", "2.0", "-", "-"]
+    assert "caches flushed between repeats and passes" in text.replace("\n", " ")
+    assert rows_of(report, "innovation") == [["f", "1.00", "50%", "2.0", "-", "-"],
+                                             ["b", "3.00", "25%", "4.0", "-", "-"]]
     assert json.dumps(report)
+
+
+def test_the_fastest_peer_counts_compiled_or_not():
+    peers = [{"label": "eager", "forward": 0.002, "backward": 0.002},
+             {"label": "eager, compiled", "forward": 0.001, "backward": 0.004},
+             {"label": "other, compiled", "error": "not compiled in 30 s"}]
+    report = report_of(kernel("swiglu", peers))
+    assert [row[-2:] for row in rows_of(report, "swiglu")] == [["1.00", "1.00"], ["2.00", "1.50"]]
+    text = bench.markdown(report)
+    assert "swiglu forward by torch: eager, compiled" in text
+    assert "swiglu backward by torch: eager\n" in text
+    assert "swiglu: other, compiled: not compiled in 30 s" in text
+
+
+def test_a_gradient_made_in_the_forward_pass_is_one_row():
+    peers = [{"label": "a", "forward": 0.001, "backward": 0.004},
+             {"label": "b", "forward": 0.002, "backward": 0.002},
+             {"label": "c", "forward": 0.0001, "error": "no backward: refused"}]
+    case = kernel("linear_cross_entropy", peers, gradient_in_forward=True)
+    assert rows_of(report_of(case), "linear") == [["f+b", "4.00", "31%", "6.0", "4.00", "1.00"]]
+    assert case["forward+backward"]["torch"] == "b"
+    assert case["forward"]["torch"] == "c" and case["backward"]["roofline"] > 0  # as ever in JSON
+
+
+@pytest.mark.parametrize("backward", [
+    None, {"seconds": None, "reference_seconds": None, "flops": 0, "bytes": 0},
+    {"seconds": 1e-9, "reference_seconds": 1e-9, "flops": 0, "bytes": 0}])
+def test_a_choice_has_no_backward_row(backward):
+    report = report_of(kernel("selection", [{"label": "topk", "forward": 0.002}], backward=backward))
+    assert rows_of(report, "selection") == [["f", "1.00", "50%", "2.0", "2.00", "0.50"]]
+
+
+# peers.py: in a process of its own, since it loads torch.
+
+def python(code, *words, text=""):
+    folder = Path(bench.__file__).parent
+    result = subprocess.run([sys.executable, *(("-c", code) if code else (folder / "peers.py",)),
+                             *words], input=text, capture_output=True, text=True, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_peers_compute_what_ours_does():
+    python("""
+import torch, torch.nn.functional as F
+import peers
+
+def outputs(name, shapes):
+    for label, function, inputs in peers.KERNELS[name](shapes, "a"):
+        yield label, inputs, function(*inputs)
+
+close = lambda a, b: torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+found = list(outputs("innovation", [[2, 9, 5], [2, 3, 5]]))
+assert [label for label, _, _ in found] == ["shifts", "conv1d"]
+for label, (y, tail), (epsilon, after) in found:
+    past = torch.cat((tail, y), 1)
+    for b in range(2):
+        for t in range(9):
+            guess = sum(0.5 * 0.7 ** (i - 1) * past[b, 3 + t - i] for i in (1, 2, 3))
+            close(epsilon[b, t], (y[b, t] - guess).square().mean().sqrt())
+    close(after, y[:, 6:])
+
+length = 2 * peers.WINDOW + 100
+found = list(outputs("selection", [[2, length]]))
+assert len(found) == 2
+for label, (scores,), kept in found:
+    assert len(kept) == 3
+    for chunk, places in enumerate(kept):
+        seen = scores[:, :min(length, (chunk + 1) * peers.WINDOW)]
+        best = seen.argsort(1, descending=True)[:, :peers.EIDETIC]
+        assert torch.equal(places.sort().values, best.sort().values), label
+
+(_, (gain, x), y), = outputs("rms_norm", [[2, 3, 8], [8]])
+close(y, gain * x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt())
+(_, (gain, a, b), (y, x)), = outputs("add_rms_norm", [[2, 3, 8], [2, 3, 8], [8]])
+close(x, a + b)
+(_, _, conv), (_, _, shifts) = outputs("causal_conv1d_silu", [[2, 9, 6], [6, 1, 4], [6], [2, 3, 6]])
+close(conv, shifts)
+""")
+
+
+def test_one_number_is_normed_without_a_sum():
+    # sum() would begin with 0 + x: a pass over memory that is not the peer's.
+    python("""
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+import peers
+
+class Adds(TorchDispatchMode):
+    count = 0
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        large = any(isinstance(x, torch.Tensor) and x.numel() > 100 for x in args)
+        self.count += large and op.overloadpacket is torch.ops.aten.add
+        return op(*args, **(kwargs or {}))
+
+for shapes, wanted in (([[40, 8], [8]], 0), ([[40, 8], [40, 8], [8]], 1)):
+    (_, norm, inputs), = peers.norm_peers(shapes, "a")
+    with Adds() as adds, torch.no_grad():
+        norm(*inputs)
+    assert adds.count == wanted, adds.count
+""")
+
+
+def test_caches_are_flushed_before_each_timed_pass():
+    python("""
+import torch
+import peers
+
+calls = []
+peers.flush_caches = lambda: calls.append("flush")
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        calls.append("forward")
+        return 2 * x
+    @staticmethod
+    def backward(context, grad):
+        calls.append("backward")
+        return 2 * grad
+
+found = peers.time_kernel("double", Double.apply, [torch.ones(3, requires_grad=True)], 2)
+assert found.keys() == {"label", "forward", "backward"}, found
+warm, timed = ["forward", "backward"], ["flush", "forward", "flush", "backward"]
+assert calls == ["forward", *2 * warm, *2 * timed], calls
+""")
+
+
+def test_compiling_has_a_deadline_and_its_end_is_printed():
+    cases = [{"kernel": "swiglu", "name": "a", "inputs": [[2, 8], [2, 8]]},
+             {"kernel": "rotary", "name": "a", "inputs": [[1, 5, 2, 4]]},
+             {"kernel": "selection", "name": "a", "inputs": [[1, 100]]},
+             {"kernel": "unheard_of", "name": "a", "inputs": []}]
+    lines = python(None, "kernels", "--repeat", "1", "--compile-seconds", "0.02",
+                   text="\n".join(map(json.dumps, cases)))
+    swiglu, rotary, selection, other = [json.loads(line)["peers"] for line in lines.splitlines()]
+    assert swiglu[0].keys() == rotary[0].keys() == {"label", "forward", "backward"}
+    assert swiglu[1]["label"] == "silu(g) * u, compiled" and "forward" not in swiglu[1]
+    assert swiglu[1]["error"].endswith("not compiled in 0.02 s")
+    assert rotary[1] == {"label": "composed, compiled", "error": "the time for compiling is over"}
+    assert [peer.keys() for peer in selection] == 2 * [{"label", "forward"}]
+    assert other == []

@@ -1,19 +1,29 @@
 """`bmojo train` as a user sees it: files, resuming to the bit, refusals."""
 
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
+import sentencepiece
+from conftest import MAMBA, MISTRAL, hugging_face_shapes, read_safetensors, write_hugging_face
+from test_malformed import ABSENT, NORM, replace_tensor, truncate
 
 MODEL = """hidden_size=16 num_layers=2 ssm_inner_size=12 ssm_state_size=3 ssm_dt_rank=2 num_heads=2
 num_kv_heads=1 head_size=8 window=16 fading_tokens=3 eidetic_tokens=6 mlp_size=20"""
 TINY = ["--preset", "bmojo-tiny", *(w for f in MODEL.split() for w in ("--set", f))]
 TASK = ["--task", "mqar:pairs=4,length=48,vocab=40,gap=8"]
 RECIPE = [*TINY, *TASK, "--batch-tokens", 8 * 48, "--lr", 1e-2, "--ssm-lr", 1e-2, "--quiet"]
+OVERHEADS = ("read_seconds", "log_seconds", "save_seconds")
+# Activations of many tokens, far above what the program holds anyway.
+WIDE = """hidden_size=256 num_layers=3 ssm_inner_size=256 ssm_dt_rank=16 num_heads=4 num_kv_heads=2
+head_size=64 window=64 mlp_size=512"""
 
 
 def metrics(run):
@@ -28,6 +38,10 @@ def weights(run):
     return (run / "latest/model.safetensors").read_bytes()
 
 
+def carried(run):
+    return (run / "latest/state-0.safetensors").read_bytes()
+
+
 @pytest.fixture
 def text(bmojo, tmp_path):
     """Token shards of some text."""
@@ -37,6 +51,22 @@ def text(bmojo, tmp_path):
         (tmp_path / "text" / f"{i}.txt").write_text(words)
     bmojo("tokenize", "--tokenizer", "bytes", "--out", tmp_path / "tokens", tmp_path / "text")
     return tmp_path / "tokens"
+
+
+@pytest.fixture(scope="module")
+def pieces(bmojo, tmp_path_factory):
+    """text.txt, a SentencePiece model of it, and tokens/, its shards."""
+    folder = tmp_path_factory.mktemp("pieces")
+    words = [f"word{i * i % 89} und so weiter" for i in range(3000)]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(words), model_writer=model, vocab_size=120, model_type="bpe",
+        minloglevel=2, num_threads=1, hard_vocab_limit=False)
+    (folder / "tokenizer.model").write_bytes(model.getvalue())
+    (folder / "text.txt").write_text(" ".join(words))
+    bmojo("tokenize", "--tokenizer", folder / "tokenizer.model", "--out", folder / "tokens",
+          folder / "text.txt")
+    return folder
 
 
 def streams(text):
@@ -56,7 +86,14 @@ def test_a_run_leaves_what_is_promised(bmojo, tmp_path):
     for row in rows:
         assert {"tokens", "loss", "lr", "ssm_lr", "grad_norm", "grad_norm_ssm", "grad_norm_rest",
                 "tokens_per_s", "seconds", "skipped"} <= row.keys()
+        assert all(row[key] >= 0 for key in OVERHEADS)
         assert row["tokens"] == row["step"] * 8 * 48
+    # What it did beside computing: a line holds what came since the one before, the result all.
+    for key in OVERHEADS:
+        assert 0 < sum(row[key] for row in rows) <= out[key]
+    assert sum(out[key] for key in OVERHEADS) < out["seconds"]
+    saves = [row["step"] for row in rows if row["save_seconds"] > 0]
+    assert {5, 9} <= set(saves) and {2, 3, 4} & set(saves) == set()
     assert [row["step"] for row in rows if "val_loss" in row] == [6, 12]
     assert all("val_accuracy" in row for row in rows if "val_loss" in row)
     held = rows[0]["memories"]
@@ -125,6 +162,42 @@ def test_a_signal_saves_and_exits_130(bmojo, tmp_path):
     assert losses(run) == losses(whole) and weights(run) == weights(whole)
 
 
+def test_a_signal_does_not_wait_for_a_long_step(bmojo, tmp_path, text):
+    """Two steps of many micro-batches, each left in its middle: the memories of before are saved."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    recipe = [*streams(text), "--segment", 64, "--bptt", 4, "--batch-tokens", 256 * 256,
+              "--micro-batch", 1, "--threads", 1, "--steps", 2, "--eval-every", 2]
+    start = time.monotonic()
+    bmojo("train", *recipe, "--out", whole)
+    life = time.monotonic() - start
+    for done in (0, 1):
+        begun = run / ("metrics.jsonl" if done else "run.toml")
+        process = subprocess.Popen(
+            [bmojo.path, "train", *map(str, ["--resume"] if done else recipe), "--out", run],
+            stderr=subprocess.PIPE)
+        try:
+            while process.poll() is None and not (begun.exists() and begun.read_text()):
+                time.sleep(0.005)
+            time.sleep(life / 10)
+            start = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            error = process.communicate(timeout=120)[1].decode()
+            assert time.monotonic() - start < life / 3
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 130 and "go on with --resume" in error, error
+        if done:
+            assert losses(run) == losses(whole)[:1]
+            assert (run / "latest").resolve().name == "step-00000001"
+        else:
+            assert not (run / "metrics.jsonl").exists()
+            assert [path.name for path in run.glob("step-*")] in ([], ["step-00000000"])
+    bmojo("train", "--resume", "--out", run, "--quiet")
+    assert losses(run) == losses(whole) and weights(run) == weights(whole)
+    assert carried(run) == carried(whole)
+
+
 def test_resume_refuses_another_run(bmojo, tmp_path, text):
     run = tmp_path / "run"
     bmojo("train", *RECIPE, "--steps", 3, "--out", run)
@@ -134,12 +207,15 @@ def test_resume_refuses_another_run(bmojo, tmp_path, text):
         return bmojo("train", "--resume", "--out", run, *flags, code=2)
 
     assert "lr must be 0.01" in refused("--lr", 2e-2)
-    assert "steps" in refused("--steps", 9)
+    assert "steps must be 3" in refused("--steps", 9)
     assert "seed must be 0" in refused("--seed", 1)
     assert "workers must be 1" in refused("--workers", 2)
     assert "set must be" in refused("--set", "hidden_size=32")
-    assert "threads" in refused("--threads", 3)
-    assert "task" in refused("--task", "mqar:pairs=3,length=48,vocab=40")
+    assert "threads must be" in refused("--threads", 3)
+    assert "task must be" in refused("--task", "mqar:pairs=3,length=48,vocab=40")
+    (tmp_path / "other.json").write_text(bmojo("config", *TINY))
+    assert "--resume: config must be" in refused("--config", tmp_path / "other.json")
+    assert "--resume: init_from must be" in refused("--init-from", run)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     # The data has changed under the run.
     stream = tmp_path / "stream"
@@ -150,6 +226,17 @@ def test_resume_refuses_another_run(bmojo, tmp_path, text):
     assert "data must be" in bmojo("train", "--resume", "--out", stream, code=2)
 
 
+def test_resume_refuses_a_model_that_was_edited(bmojo, tmp_path):
+    run, file = tmp_path / "run", tmp_path / "model.json"
+    file.write_text(bmojo("config", *TINY))
+    bmojo("train", "--config", file, *RECIPE[len(TINY):], "--steps", 3, "--out", run)
+    bmojo("train", "--resume", "--out", run, "--quiet")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    file.write_text(bmojo("config", *TINY, "--set", "hidden_size=24"))
+    assert "hidden_size must be 16" in bmojo("train", "--resume", "--out", run, code=2)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
 def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
     out = tmp_path / "out"
 
@@ -158,37 +245,148 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
         assert not (tmp_path / "out").exists()
         return message
 
-    assert "--task or --data" in refused(*TINY)
-    assert "must be" in refused(*TINY, "--data", tmp_path / "nothing")
-    (tmp_path / "empty").mkdir()
-    assert "empty" in refused(*TINY, "--data", tmp_path / "empty")
-    shard = next(text.glob("*.tokens"))
-    (tmp_path / "cut.tokens").write_bytes(shard.read_bytes()[:-100])
-    assert "cut.tokens" in refused(*TINY, "--data", tmp_path / "cut.tokens")
-    assert "vocab_size" in refused(*TINY, "--set", "vocab_size=100", "--data", text)
-    assert "vocab_size" in refused(*TINY, "--set", "vocab_size=100", *TASK)
-    assert "--batch-tokens" in refused(*TINY, *TASK, "--batch-tokens", 50)
-    assert "pairs=12" in refused(*TINY, "--task", "mqar:pairs=20,length=48,vocab=100")
-    assert "--run" in refused("--run", tmp_path / "none.toml")
-    (tmp_path / "run.toml").write_text('colour = "red"\n')
-    assert "colour" in refused("--run", tmp_path / "run.toml")
-    assert "no gradient" in refused(*TINY, *TASK, "--set", "fading_tokens=0", "--set",
-                                    "fading_residual=false", "--set", "innovation_bias=false")
-    assert "--warmup: must be from 0 to 1" in refused(*TINY, *TASK, "--warmup", 2)
+    assert refused(*TINY) == "bmojo: --task or --data: one is needed, got neither"
+    absent = f"bmojo: {tmp_path}/absent: must be a readable file, got No such file or directory"
+    assert refused(*TINY, "--data", tmp_path / "absent") == absent
+    assert refused(*TINY, "--data", text, "--val-data", tmp_path / "absent") == absent
+    (tmp_path / "bare").mkdir()
+    assert refused(*TINY, "--data", tmp_path / "bare") == (
+        f"bmojo: {tmp_path}/bare: folder must hold *.tokens shards, got none; bmojo tokenize writes "
+        "them")
+    raw, held = next(text.glob("*.tokens")).read_bytes(), bmojo.json("inspect", text)["tokens"]
+    for damaged, fault in [
+        (b"", "must be a token shard of at least 256 bytes, got 0"),
+        (b"a text " * 50, "must be a token shard, got a file of another kind"),
+        (raw[:-100], f"must be as long as {held} tokens and 5 documents take, got {len(raw) - 100} "
+                     "bytes; the file is damaged or cut off"),
+    ]:
+        (tmp_path / "a.tokens").write_bytes(damaged)
+        assert refused(*TINY, "--data", tmp_path / "a.tokens") == f"bmojo: {tmp_path}/a.tokens: {fault}"
+    small = [*TINY, "--set", "vocab_size=100"]
+    assert refused(*small, "--data", text) == (
+        "bmojo: vocab_size: must be at least the data's = 257, got 100")
+    assert refused(*small, *TASK) == "bmojo: vocab_size: must be the task's = 40, got 100"
+    assert refused(*TINY, *TASK, "--batch-tokens", 50) == (
+        "bmojo: --batch-tokens: must be a multiple of 48 (segment x bptt x workers), got 50")
+    assert refused(*TINY, "--task", "mqar:pairs=20,length=48,vocab=100") == (
+        "bmojo: task mqar: length must be at least 4 x pairs + gap = 80, got 48; length=80 or "
+        "pairs=12 would fit")
+    assert refused("--run", tmp_path / "none.toml").startswith(
+        "bmojo: --run: must be a readable file, got '")
+    (tmp_path / "odd.toml").write_text('colour = "red"\n')
+    assert refused("--run", tmp_path / "odd.toml") == (
+        f"bmojo: {tmp_path}/odd.toml: key 'colour' is not known")
+    assert refused(*TINY, *TASK, "--set", "fading_tokens=0", "--set", "fading_residual=false",
+                   "--set", "innovation_bias=false") == (
+        "bmojo: config: fading_tokens = 0 needs fading_residual or innovation_bias to train, got "
+        "neither; the SSM would receive no gradient")
+    assert refused(*TINY, *TASK, "--warmup", 2) == "bmojo: --warmup: must be from 0 to 1, got 2"
     for flag in ("--micro-batch", "--steps", "--keep", "--eval-every", "--seed", "--sample-every"):
-        assert f"{flag}: must be at least" in refused(*TINY, *TASK, flag, -3)
-    assert "--max-skips: must be at least 1" in refused(*TINY, *TASK, "--max-skips", 0)
-    assert "a context of 999999" in refused(*TINY, "--data", text, "--context", 999999, "--segment",
-                                            999999, "--batch-tokens", 999999)
-    assert "validation" in refused(*TINY, "--data", text, "--val-fraction", 1e-9)
-    assert "nowhere" in refused(*TINY, "--data", text, "--val-data", tmp_path / "nowhere")
+        message = refused(*TINY, *TASK, flag, -3)
+        assert message == f"bmojo: {flag}: must be at least 0, got -3; see bmojo train --help"
+    message = refused(*TINY, *TASK, "--max-skips", 0)
+    assert message.startswith("bmojo: --max-skips: must be ") and message.endswith(", got 0")
+    assert refused(*TINY, "--data", text, "--context", 999999, "--segment", 999999,
+                   "--batch-tokens", 999999) == (
+        f"bmojo: data: must hold at least 1000000 tokens for a context of 999999, got {held}")
+    assert refused(*TINY, "--data", text, "--val-fraction", 1e-9) == (
+        "bmojo: validation: must hold more than 2048 tokens, got 0")
     full = tmp_path / "full"
     full.mkdir()
     (full / "something").write_text("mine")
-    assert "new or empty" in bmojo("train", *RECIPE, "--out", full, code=2)
+    message = bmojo("train", *RECIPE, "--out", full, code=2)
+    assert message.startswith("bmojo: --out: folder must be new or empty, got '")
+    assert message.endswith("; give --resume to go on with a run")
+    message = bmojo("train", "--resume", "--out", full, code=2)
+    assert message.startswith("bmojo: --out: must be the folder of a run to resume, got '")
+    assert message.endswith(" without run.toml")
+    assert [path.name for path in full.iterdir()] == ["something"]
     assert (full / "something").read_text() == "mine"
-    assert "run.toml" in bmojo("train", "--resume", "--out", full, code=2)
-    assert "--out" in bmojo("train", *RECIPE, code=2)
+    assert bmojo("train", *RECIPE, code=2) == "bmojo: --out: must name the run's folder, got none"
+
+
+@pytest.mark.parametrize("flags", [
+    ["--segment", 2**62, "--bptt", 4],
+    ["--segment", 2**40, "--bptt", 2**40],
+    ["--bptt", 2**41],
+    ["--batch-tokens", 2**62],
+    ["--micro-batch", 2**62],
+    ["--context", 2**62],
+    ["--steps", 2**62],
+    ["--tokens", 2**62],
+    ["--workers", 2**40, "--segment", 2**24],
+], ids=lambda flags: flags[0])  # fmt: skip
+def test_sizes_whose_products_overflow(bmojo, text, flags):
+    message = bmojo("train", *TINY, "--data", text, *flags, "--dry-run", code=2)
+    assert message.startswith("bmojo: --") and "must be" in message
+
+
+# --- damage that must be found before the run's folder is made -----------------------------------
+
+
+@pytest.mark.parametrize("damage, fault", [
+    (truncate, "/model.safetensors: tensor "),
+    (lambda folder: replace_tensor(folder, NORM, ABSENT), f": tensor '{NORM}' is missing"),
+], ids=["cut", "absent"])  # fmt: skip
+def test_nothing_begins_from_damaged_weights(bmojo, tmp_path, small, damage, fault):
+    damage(small)
+    message = bmojo("train", "--init-from", small, *TASK, "--batch-tokens", 8 * 48, "--steps", 1,
+                    "--out", tmp_path / "run", code=2)
+    assert message.startswith(f"bmojo: {small}{fault}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_begins_with_a_damaged_tokenizer(bmojo, tmp_path, pieces):
+    shutil.copytree(pieces / "tokens", tmp_path / "tokens")
+    file = tmp_path / "tokens/tokenizer.model"
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1])):
+        file.write_bytes(damaged)
+        message = bmojo("train", *streams(tmp_path / "tokens"), "--steps", 1, "--out",
+                        tmp_path / "run", code=2)
+        assert message.startswith(f"bmojo: {file}: ")
+        assert not (tmp_path / "run").exists()
+
+
+# --- what 0 means --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("still", ["lr", "ssm_lr"])
+def test_a_rate_of_0_moves_nothing(bmojo, tmp_path, small, still):
+    run = tmp_path / "run"
+    rates = {"lr": 1e-2, "ssm_lr": 1e-2} | {still: 0}
+    bmojo("train", "--init-from", small, *TASK, "--batch-tokens", 8 * 48, "--steps", 3, "--lr",
+          rates["lr"], "--ssm-lr", rates["ssm_lr"], "--eval-tokens", 480, "--quiet", "--out", run)
+    assert all((row[rate] > 0) == (rate != still) for row in metrics(run) for rate in rates)
+    _, before = read_safetensors(small / "model.safetensors")
+    _, after = read_safetensors(run / "latest/model.safetensors")
+    moved = {name for name in before if before[name] != after[name]}
+    assert moved == {name for name in before if (".ssm." in name) == (still == "lr")}
+
+
+def test_never_validating(bmojo, tmp_path):
+    run = tmp_path / "run"
+    out = bmojo.json("train", *RECIPE, "--steps", 3, "--eval-every", 0, "--out", run)
+    assert out["best_val_loss"] is None and not (run / "best").exists()
+    assert len(metrics(run)) == 3 and not any("val_loss" in row for row in metrics(run))
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def test_progress_is_a_plain_line(bmojo, tmp_path):
+    def shown(*flags):
+        words = map(str, [*RECIPE[:-1], "--eval-tokens", 480, "--steps", 3, *flags])
+        result = subprocess.run([bmojo.path, "train", *words], capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        return result.stderr
+
+    # The first step is shown, and then one every five seconds.
+    lines = [line for line in shown("--out", tmp_path / "a").splitlines() if line.startswith("step 1/")]
+    assert len(lines) == 1 and re.fullmatch(
+        r"step 1/3  loss \d\.\d{4}  [\d.]+ k?tok/s  \d+ % of sgemm  \d+:\d\d left  [\d.]+ [MG]B",
+        lines[0]), lines
+    assert shown("--quiet", "--out", tmp_path / "b") == ""
 
 
 def test_dry_run_prints_the_plan(bmojo, tmp_path):
@@ -200,6 +398,27 @@ def test_dry_run_prints_the_plan(bmojo, tmp_path):
     assert "parameters" in text and "memory" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert not any(tmp_path.iterdir())
+
+
+def peak_memory(bmojo, flags):
+    """Of a whole run, in bytes."""
+    process = subprocess.Popen([bmojo.path, "train", *map(str, flags)], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return 1024 * usage.ru_maxrss
+
+
+def test_the_memory_of_the_plan_is_that_of_the_run(bmojo, tmp_path):
+    wide = ["--preset", "bmojo-tiny", *(w for f in WIDE.split() for w in ("--set", f)), "--task",
+            "mqar:pairs=16,length=256,vocab=2048", "--batch-tokens", 16 * 256, "--micro-batch", 16,
+            "--steps", 2, "--eval-tokens", 256, "--threads", 1, "--quiet"]
+    said = bmojo.json("train", *wide, "--dry-run")["memory_bytes"]
+    little = [*RECIPE, "--steps", 2, "--eval-tokens", 48, "--threads", 1]
+    grown = (peak_memory(bmojo, [*wide, "--out", tmp_path / "wide"])
+             - peak_memory(bmojo, [*little, "--out", tmp_path / "little"]))
+    print(f"said {said / 1e6:.0f} MB, grown by {grown / 1e6:.0f} MB")
+    assert 0.5 * grown < said < 1.6 * grown
 
 
 def test_a_full_disk_stops_cleanly(bmojo, tmp_path):
@@ -239,11 +458,13 @@ def test_a_run_in_use_is_refused(bmojo, tmp_path):
     run = tmp_path / "run"
     process = subprocess.Popen(
         [bmojo.path, "train", *map(str, RECIPE), "--steps", "100000", "--out", run])
-    while not (run / "metrics.jsonl").exists() and process.poll() is None:
-        time.sleep(0.02)
-    assert "in use by another process" in bmojo("train", "--resume", "--out", run, code=2)
-    process.kill()
-    process.wait()
+    try:
+        while not (run / "metrics.jsonl").exists() and process.poll() is None:
+            time.sleep(0.02)
+        assert "in use by another process" in bmojo("train", "--resume", "--out", run, code=2)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_init_from_starts_with_its_weights(bmojo, tmp_path):
@@ -256,6 +477,63 @@ def test_init_from_starts_with_its_weights(bmojo, tmp_path):
     message = bmojo("train", "--init-from", tmp_path / "first", "--preset", "bmojo-tiny", *TASK, "--out",
                     tmp_path / "third", code=2)
     assert "--init-from" in message
+
+
+@pytest.mark.parametrize("config", [MAMBA, MISTRAL], ids=["mamba", "mistral"])
+def test_init_from_an_imported_checkpoint(bmojo, tmp_path, config):
+    draw = np.random.default_rng(0)
+    shapes = hugging_face_shapes(config)
+    write_hugging_face(tmp_path / "theirs", config, {
+        name: (0.3 * draw.standard_normal(shape)).astype("f4") for name, shape in shapes.items()})
+    bmojo("import", tmp_path / "theirs", "--out", tmp_path / "ours")
+    recipe = ["--init-from", tmp_path / "ours", *TASK, "--batch-tokens", 8 * 48, "--quiet"]
+    bmojo("train", *recipe, "--steps", 1, "--lr", 1e-12, "--ssm-lr", 1e-12, "--out", tmp_path / "same")
+    _, before = read_safetensors(tmp_path / "ours/model.safetensors")
+    _, after = read_safetensors(tmp_path / "same/latest/model.safetensors")
+    assert before.keys() == after.keys()
+    for name, (dtype, shape, raw) in before.items():
+        assert after[name][:2] == (dtype, shape), name
+        near = np.frombuffer(after[name][2], "f4")
+        np.testing.assert_allclose(near, np.frombuffer(raw, "f4"), atol=1e-9, err_msg=name)
+    bmojo("train", *recipe, "--steps", 40, "--lr", 1e-2, "--ssm-lr", 1e-2, "--out", tmp_path / "tuned")
+    first, *_, last = (loss for _, loss in losses(tmp_path / "tuned"))
+    assert first == losses(tmp_path / "same")[0][1] and last < first - 0.05
+    bmojo("export", tmp_path / "tuned/latest", "--out", tmp_path / "back")
+    assert json.loads((tmp_path / "back/config.json").read_text())["model_type"] == config["model_type"]
+
+
+def test_text_of_a_sentencepiece_model(bmojo, tmp_path, pieces):
+    run = tmp_path / "run"
+    recipe = [*map(str, streams(pieces / "tokens"))]
+    recipe.remove("--quiet")
+    process = subprocess.run(
+        [bmojo.path, "train", *recipe, "--steps", "60", "--sample-every", "60", "--sample-tokens",
+         "12", "--out", run], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert "|" in process.stderr and "weiter" in process.stderr, "the sample is text"
+    assert losses(run)[-1][1] < losses(run)[0][1] - 1
+    # The checkpoint carries its tokenizer, its config the vocabulary and the end of a document.
+    model = (pieces / "tokenizer.model").read_bytes()
+    assert (run / "latest/tokenizer.model").read_bytes() == model
+    python = sentencepiece.SentencePieceProcessor(model_proto=model)
+    config = bmojo.json("inspect", run / "latest")["config"]
+    assert config["vocab_size"] == python.get_piece_size()
+    assert config["eos_token_id"] == python.eos_id()
+    result = bmojo.json("eval", "--model", run, "--data", pieces / "tokens")
+    nats = result["bits_per_byte"] * np.log(2) * (pieces / "text.txt").stat().st_size
+    assert nats == pytest.approx(result["loss"] * result["tokens"], rel=1e-6)
+
+
+def test_text_of_other_pieces_is_refused(bmojo, tmp_path, text, pieces):
+    run, tuned = tmp_path / "run", tmp_path / "tuned"
+    # Bytes would fit this vocabulary.
+    bmojo("train", *streams(pieces / "tokens"), "--set", "vocab_size=300", "--steps", 1, "--out", run)
+    recipe = ["--init-from", run, "--segment", 24, "--batch-tokens", 6 * 24, "--steps", 1, "--quiet",
+              "--out", tuned]
+    assert "tokenizer" in bmojo("train", *recipe, "--data", text, code=2)
+    assert not tuned.exists()
+    assert "tokenizer" in bmojo("eval", "--model", run, "--data", text, code=2)
+    bmojo("train", *recipe, "--data", pieces / "tokens")
 
 
 def test_samples_are_text(bmojo, tmp_path, text):

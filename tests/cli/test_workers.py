@@ -2,10 +2,14 @@
 
 import importlib.util
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+import tomllib
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -72,6 +76,19 @@ def test_torchrun_starts_the_same_run(bmojo, two, tmp_path):
     assert process.returncode == 0, process.stderr
     assert losses(run) == losses(two)
     assert weights(run) == weights(two)
+
+
+@pytest.mark.parametrize("threads", ["8", None])
+def test_threads_are_those_of_the_plan(bmojo, tmp_path, threads):
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    if threads:
+        environment["OMP_NUM_THREADS"] = threads
+    recipe = [*TINY, *TASK, "--batch-tokens", 8 * 48, "--steps", 2, "--eval-tokens", 48, "--workers",
+              2, "--quiet"]
+    plan = bmojo("train", *recipe, "--dry-run", env=environment)
+    bmojo("train", *recipe, "--out", tmp_path / "run", env=environment)
+    written = tomllib.loads((tmp_path / "run/run.toml").read_text())["threads"]
+    assert re.search(rf"^workers +2 with {written} threads$", plan, re.MULTILINE), (written, plan)
 
 
 def test_a_mistake_is_said_once(bmojo, tmp_path):
@@ -167,9 +184,10 @@ def test_a_stuck_worker_does_not_keep_a_lost_run(long_run):
     assert error == "bmojo: worker 1 of 2 was lost (signal 9); the last checkpoint stays\n"
 
 
-def test_a_signal_saves_and_ends_both(bmojo, long_run):
+@pytest.mark.parametrize("told", ["all", "worker 1"])
+def test_a_signal_saves_and_ends_both(bmojo, long_run, told):
     process, workers, run = long_run
-    process.send_signal(signal.SIGTERM)
+    os.kill(process.pid if told == "all" else workers[1], signal.SIGTERM)
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 130, error
     assert error.count("\n") == 1 and "go on with --resume" in error
@@ -187,3 +205,66 @@ def test_workers_do_not_outlive_their_parent(long_run, tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert not list((tmp_path / "temporary").iterdir())
+
+
+# --- on several machines -------------------------------------------------------------------------
+
+
+@contextmanager
+def by_hand(bmojo, *flags_of_each):
+    """Workers that were not started by one process and only have an address in common."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"WORLD_SIZE": str(len(flags_of_each)), "MASTER_ADDR": "127.0.0.1",
+             "MASTER_PORT": str(port)}
+    workers = [subprocess.Popen(
+        [str(word) for word in (bmojo.folder / "bmojo-torch", "train", *flags)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **place, "RANK": str(rank)}) for rank, flags in enumerate(flags_of_each)]
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.kill()  # also one that is stopped
+            worker.wait()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_machine_that_vanishes_ends_the_run(bmojo, tmp_path, rank):
+    """Stopped, it closes no connection: only its silence tells."""
+    run, other = tmp_path / "run", 1 - rank
+    with by_hand(bmojo, *[[*LONG, "--out", run]] * 2) as workers:
+        while not (run / "latest").exists() and all(each.poll() is None for each in workers):
+            time.sleep(0.005)
+        workers[rank].send_signal(signal.SIGSTOP)
+        start = time.monotonic()
+        out, error = workers[other].communicate(timeout=60)
+        assert time.monotonic() - start < 10
+        assert workers[rank].poll() is None  # still there, and still
+    assert workers[other].returncode == 1 and out == ""
+    assert re.fullmatch(
+        rf"bmojo: worker {other} of 2: lost (worker {rank}|the store of the workers) "
+        r"\(silent for 7 s\); the last checkpoint stays\n", error), error
+    check_and_resume(bmojo, run)
+
+
+@pytest.mark.parametrize("unlike", ["seed", "text"])
+def test_workers_must_be_alike(bmojo, tmp_path, text, unlike):  # noqa: F811
+    if unlike == "seed":
+        recipes = [[*SHORT, "--seed", seed] for seed in (1, 2)]
+    else:
+        (tmp_path / "loud").mkdir()
+        for path in (tmp_path / "text").iterdir():
+            (tmp_path / "loud" / path.name).write_text(path.read_text().upper())
+        bmojo("tokenize", "--tokenizer", "bytes", "--out", tmp_path / "shouts", tmp_path / "loud")
+        recipes = [[*streams(data), "--threads", 1, "--steps", 3]
+                   for data in (text, tmp_path / "shouts")]
+    with by_hand(bmojo, *[[*recipe, "--out", tmp_path / "run"] for recipe in recipes]) as workers:
+        errors = [worker.communicate(timeout=60)[1] for worker in workers]
+    codes = [worker.returncode for worker in workers]
+    assert 2 in codes and set(codes) <= {1, 2}, errors
+    for code, error in zip(codes, errors):
+        assert error.startswith("bmojo: ") and error.count("\n") == 1
+        assert code == 1 or "differs" in error, error
+    assert not (tmp_path / "run").exists()

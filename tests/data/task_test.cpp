@@ -133,8 +133,8 @@ TEST(Task, TextIsComplete) {
 
 TEST(Task, ImpossibleOnesAreRefusedWithWhatWouldFit) {
   EXPECT_EQ(refusal("mqar:pairs=32,length=100,gap=4"),
-            "task mqar: length must be at least 4 x pairs + gap = 132, got 100; pairs=24 or gap=0 "
-            "would fit");
+            "task mqar: length must be at least 4 x pairs + gap = 132, got 100; length=132 "
+            "or pairs=24 would fit");
   EXPECT_NE(refusal("mqar:pairs=8,length=64,vocab=16").find("at least 18 is needed"),
             std::string::npos);
 }

@@ -5,14 +5,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 #include <thread>
 
+#include "bmojo/kernels/causal_conv.h"
 #include "bmojo/kernels/cpu.h"
 #include "bmojo/kernels/cross_entropy.h"
+#include "bmojo/kernels/innovation.h"
 #include "bmojo/kernels/memory_attention.h"
+#include "bmojo/kernels/norm.h"
+#include "bmojo/kernels/rotary.h"
 #include "bmojo/kernels/selection.h"
 #include "bmojo/kernels/selective_scan.h"
+#include "bmojo/kernels/swiglu.h"
 
 namespace bmojo::kernels {
 namespace {
@@ -30,6 +36,25 @@ void threads_for(int64_t n, const Task& task) {
   std::vector<std::thread> threads;
   for (int64_t i = 0; i < n; ++i) threads.emplace_back([&task, i] { task(i); });
   for (auto& thread : threads) thread.join();
+}
+
+size_t at(int64_t i) { return static_cast<size_t>(i); }
+double silu(double x) { return x / (1 + std::exp(-x)); }
+
+// Runs a kernel over outputs of these sizes, first alone, then a thread a task: each number must be
+// written, and be the same.
+using Arrays = std::vector<std::vector<float>>;
+Arrays written(const std::vector<int64_t>& sizes,
+               const std::function<void(Arrays&, const ParallelFor&)>& kernel) {
+  Arrays alone, shared;
+  for (auto* out : {&alone, &shared})
+    for (const auto size : sizes) out->emplace_back(at(size), NAN);
+  kernel(alone, serial_for);
+  kernel(shared, threads_for);
+  for (const auto& out : alone)
+    for (const auto value : out) EXPECT_TRUE(std::isfinite(value));
+  EXPECT_EQ(alone, shared);
+  return alone;
 }
 
 struct ScanData {
@@ -69,7 +94,6 @@ TEST(Kernels, ScanIsTheRecurrence) {
   std::vector<float> y(d.x.size()), h(d.h0.size()),
       found(static_cast<size_t>(B * scan_blocks(L) * N * E));
   selective_scan(d.scan(), y.data(), h.data(), found.data(), threads_for);
-  const auto at = [](int64_t i) { return static_cast<size_t>(i); };
   for (int64_t b = 0; b < B; ++b)
     for (int64_t e = 0; e < E; ++e) {
       std::vector<double> state;
@@ -89,7 +113,7 @@ TEST(Kernels, ScanIsTheRecurrence) {
           s = std::exp(delta * d.A[at(e * N + n)]) * s + delta * x * d.in[at(token * N + n)];
           sum += s * d.out[at(token * N + n)];
         }
-        ASSERT_NEAR(y[at(i)], sum * z / (1 + std::exp(-z)), 1e-5 * (1 + std::abs(sum)));
+        ASSERT_NEAR(y[at(i)], sum * silu(z), 1e-5 * (1 + std::abs(sum)));
       }
       for (int64_t n = 0; n < N; ++n)
         ASSERT_NEAR(h[at((b * E + e) * N + n)], state[at(n)], 1e-5 * (1 + std::abs(state[at(n)])));
@@ -102,73 +126,281 @@ TEST(Kernels, ScanBackwardStaysInItsArrays) {
   std::vector<float> y(d.x.size()), h(d.h0.size()),
       found(static_cast<size_t>(d.B * scan_blocks(d.L) * d.N * d.E));
   selective_scan(scan, y.data(), h.data(), found.data(), serial_for);
-  const auto gradients = [&](const ParallelFor& parallel) {
-    std::vector<std::vector<float>> g;
-    for (const auto size : {d.x.size(), d.x.size(), d.x.size(), d.in.size(), d.in.size(),
-                            d.h0.size(), d.D.size() * 2, d.D.size() * 2, d.h0.size()})
-      g.emplace_back(size, NAN);  // each must be written
-    selective_scan_backward(scan, found.data(), {y.data(), d.E}, h.data(),
-                            {.x = g[0].data(),
-                             .dt = g[1].data(),
-                             .z = g[2].data(),
-                             .input = g[3].data(),
-                             .output = g[4].data(),
-                             .A = g[5].data(),
-                             .D = g[6].data(),
-                             .dt_bias = g[7].data(),
-                             .h0 = g[8].data()},
-                            parallel);
-    return g;
-  };
-  const auto alone = gradients(serial_for);
-  for (const auto& g : alone)
-    for (const auto value : g) ASSERT_TRUE(std::isfinite(value));
-  EXPECT_EQ(gradients(threads_for), alone);
+  const int64_t tokens = d.B * d.L, states = d.E * d.N;
+  written({tokens * d.E, tokens * d.E, tokens * d.E, tokens * d.N, tokens * d.N, d.B * states,
+           d.B * d.E, d.B * d.E, d.B * states},
+          [&](Arrays& g, const ParallelFor& parallel) {
+            selective_scan_backward(scan, found.data(), {y.data(), d.E}, h.data(),
+                                    {.x = g[0].data(),
+                                     .dt = g[1].data(),
+                                     .z = g[2].data(),
+                                     .input = g[3].data(),
+                                     .output = g[4].data(),
+                                     .A = g[5].data(),
+                                     .D = g[6].data(),
+                                     .dt_bias = g[7].data(),
+                                     .h0 = g[8].data()},
+                                    parallel);
+          });
 }
 
-TEST(Kernels, AttentionStaysInItsArrays) {
-  const int64_t T = 13, H = 6, G = 2, d = 5, R = 20, S = 17;
-  const auto q = normal(T * H * d, 1), pool = normal(R * 2 * G * d, 2), bias = normal(2 * 3, 3),
-             grad = normal(T * H * d, 4);
-  const std::vector<QueryRun> runs = {{0, 9}, {9, 4}};
+// Two pieces over a pool of R rows; piece p's first three keys have a bias. With `holes`, keys that
+// no query sees stand between the others, each with a pool row of its own.
+struct AttentionData {
+  static constexpr int64_t T = 13, H = 6, G = 2, d = 5, R = 23;
+  std::vector<float> q = normal(T * H * d, 1), pool = normal(R * 2 * G * d, 2), bias,
+                     grad = normal(T * H * d, 4);
+  std::vector<QueryRun> runs = {{0, 9}, {9, 4}};
   std::vector<int64_t> index, from, until;
-  for (int64_t p = 0; p < 2; ++p)
-    for (int64_t j = 0; j < S; ++j) {
-      index.push_back((p * 5 + j) % R);
-      from.push_back(j % 4 == 3 ? 2 : 0);
-      until.push_back(j % 5 == 4 ? 3 : 9);
+  int64_t S = 0, num_biased = 3;
+
+  explicit AttentionData(bool holes) {
+    struct Key {
+      int64_t index, from, until;
+    };
+    const auto some = normal(2 * 3, 3);
+    for (int64_t p = 0; p < 2; ++p) {
+      std::vector<Key> keys;
+      for (int64_t j = 0; j < 17; ++j)
+        keys.push_back({(p * 5 + j) % 20, j % 4 == 3 ? 2 : 0, j % 5 == 4 ? 3 : 9});
+      for (int64_t j = 0; j < 3; ++j) bias.push_back(some[at(p * 3 + j)]);
+      if (holes) {
+        // Among the keys with a bias, among the others, and last.
+        keys.insert(keys.begin() + 1, Key{20, 5, 3});
+        keys.insert(keys.begin() + 8, Key{21, 2, 2});
+        keys.push_back({22, 3, -1});
+        bias.insert(bias.end() - 2, 0.5f);
+      }
+      for (const auto& key : keys) {
+        index.push_back(key.index);
+        from.push_back(key.from);
+        until.push_back(key.until);
+      }
+      S = std::ssize(keys);
     }
-  const MemoryAttention m{.num_tokens = T,
-                          .num_pieces = 2,
-                          .num_keys = S,
-                          .num_heads = H,
-                          .num_kv_heads = G,
-                          .head = d,
-                          .pieces = runs.data(),
-                          .q = q.data(),
-                          .q_stride = H * d,
-                          .pool = pool.data(),
-                          .num_rows = R,
-                          .index = index.data(),
-                          .from = from.data(),
-                          .until = until.data(),
-                          .bias = bias.data(),
-                          .num_biased = 3};
-  std::vector<float> out(q.size(), NAN), log_sum(static_cast<size_t>(T * H), NAN);
-  memory_attention(m, out.data(), log_sum.data(), threads_for);
-  const auto gradients = [&](const ParallelFor& parallel) {
-    std::vector<std::vector<float>> g = {std::vector<float>(q.size(), NAN),
-                                         std::vector<float>(pool.size(), 0),
-                                         std::vector<float>(bias.size(), NAN)};
-    memory_attention_backward(m, out.data(), log_sum.data(), grad.data(),
-                              {.q = g[0].data(), .pool = g[1].data(), .bias = g[2].data()},
+    if (holes) num_biased = 4;
+  }
+  MemoryAttention attention() const {
+    return {.num_tokens = T,
+            .num_pieces = 2,
+            .num_keys = S,
+            .num_heads = H,
+            .num_kv_heads = G,
+            .head = d,
+            .pieces = runs.data(),
+            .q = q.data(),
+            .q_stride = H * d,
+            .pool = pool.data(),
+            .num_rows = R,
+            .index = index.data(),
+            .from = from.data(),
+            .until = until.data(),
+            .bias = bias.data(),
+            .num_biased = num_biased};
+  }
+};
+
+// The output, then the gradients of q, pool and bias, alone and with a thread a task.
+Arrays attend(const AttentionData& data) {
+  const auto m = data.attention();
+  const auto result = [&](const ParallelFor& parallel) {
+    Arrays out = {std::vector<float>(data.q.size(), NAN), std::vector<float>(data.q.size(), NAN),
+                  std::vector<float>(data.pool.size(), 0),
+                  std::vector<float>(data.bias.size(), NAN)};
+    std::vector<float> log_sum(at(data.T * data.H), NAN);
+    memory_attention(m, out[0].data(), log_sum.data(), parallel);
+    memory_attention_backward(m, out[0].data(), log_sum.data(), data.grad.data(),
+                              {.q = out[1].data(), .pool = out[2].data(), .bias = out[3].data()},
                               parallel);
-    return g;
+    return out;
   };
-  const auto alone = gradients(serial_for);
-  for (const auto& g : alone)
-    for (const auto value : g) ASSERT_TRUE(std::isfinite(value));
-  EXPECT_EQ(gradients(threads_for), alone);
+  const auto alone = result(serial_for);
+  for (const auto& out : alone)
+    for (const auto value : out) EXPECT_TRUE(std::isfinite(value));
+  EXPECT_EQ(result(threads_for), alone);
+  return alone;
+}
+
+TEST(Kernels, AttentionIsItsSoftmax) {
+  const AttentionData data(false);
+  const auto m = data.attention();
+  const auto out = attend(data)[0];
+  for (int64_t p = 0; p < 2; ++p)
+    for (int64_t n = 0; n < data.runs[at(p)].count; ++n)
+      for (int64_t h = 0; h < data.H; ++h) {
+        const int64_t place = ((data.runs[at(p)].first + n) * data.H + h) * data.d;
+        std::vector<double> mixed(at(data.d), 0);
+        double sum = 0;
+        for (int64_t j = 0; j < data.S; ++j) {
+          const int64_t key = p * data.S + j;
+          if (n < m.from[key] || n >= m.until[key]) continue;
+          const float* k = m.pool + (m.index[key] * 2 * data.G + h / 3) * data.d;
+          const float* v = k + data.G * data.d;
+          double score = 0;
+          for (int64_t i = 0; i < data.d; ++i) score += double{m.q[place + i]} * k[i];
+          score /= std::sqrt(static_cast<double>(data.d));
+          if (j < m.num_biased) score += m.bias[p * m.num_biased + j];
+          sum += std::exp(score);
+          for (int64_t i = 0; i < data.d; ++i) mixed[at(i)] += std::exp(score) * v[i];
+        }
+        for (int64_t i = 0; i < data.d; ++i)
+          ASSERT_NEAR(out[at(place + i)], mixed[at(i)] / sum, 1e-5);
+      }
+}
+
+TEST(Kernels, AttentionIgnoresKeysThatNoQuerySees) {
+  const AttentionData plain(false), holes(true);
+  const auto expected = attend(plain), actual = attend(holes);
+  for (const size_t i : {0, 1, 2}) EXPECT_EQ(actual[i], expected[i]) << i;
+  // Of the bias: that of the hole is 0, the others are what they were.
+  for (int64_t p = 0; p < 2; ++p)
+    for (int64_t j = 0; j < 4; ++j)
+      EXPECT_EQ(actual[3][at(p * 4 + j)], j == 1 ? 0 : expected[3][at(p * 3 + j - (j > 1))])
+          << p << " " << j;
+}
+
+// Two rows of tokens whose second is shorter, both with a document that begins inside.
+struct HistoryData {
+  int64_t B = 2, L = 37, C = 71, depth = 3;
+  std::vector<float> x = normal(B * L * C, 1), tail = normal(B * depth * C, 2);
+  std::vector<int64_t> positions, lengths = {L, 20};
+
+  HistoryData() {
+    for (int64_t b = 0; b < B; ++b)
+      for (int64_t t = 0; t < L; ++t) positions.push_back(t < 9 ? 2 + t : t - 9);
+  }
+  History history() const {
+    return {.B = B,
+            .L = L,
+            .C = C,
+            .depth = depth,
+            .x = {x.data(), C},
+            .tail = tail.data(),
+            .positions = positions.data(),
+            .lengths = lengths.data()};
+  }
+};
+
+TEST(Kernels, ConvolutionIsItsSum) {
+  const HistoryData d;
+  const int64_t K = d.depth + 1, numbers = d.B * d.L * d.C, kept = d.B * d.depth * d.C;
+  const auto weight = normal(d.C * K, 3), bias = normal(d.C, 4), grad = normal(numbers, 5);
+  const CausalConv conv{.history = d.history(), .weight = weight.data(), .bias = bias.data()};
+  const auto out = written({numbers, kept}, [&](Arrays& to, const ParallelFor& parallel) {
+    causal_conv1d_silu(conv, to[0].data(), to[1].data(), parallel);
+  });
+  for (int64_t b = 0; b < d.B; ++b)
+    for (int64_t t = 0; t < d.L; ++t)
+      for (int64_t c = 0; c < d.C; ++c) {
+        double sum = bias[at(c)];
+        for (int64_t i = 0; i <= conv.history.reach(b, t); ++i)
+          sum += double{weight[at(c * K + K - 1 - i)]} * conv.history.row(b, t - i)[c];
+        ASSERT_NEAR(out[0][at((b * d.L + t) * d.C + c)], t < d.lengths[at(b)] ? silu(sum) : 0,
+                    1e-5);
+      }
+  written({numbers, kept, d.B * d.C * K, d.B * d.C}, [&](Arrays& to, const ParallelFor& parallel) {
+    causal_conv1d_silu_backward(
+        conv, {grad.data(), d.C}, d.tail.data(),
+        {.x = to[0].data(), .tail = to[1].data(), .weight = to[2].data(), .bias = to[3].data()},
+        parallel);
+  });
+}
+
+TEST(Kernels, InnovationIsTheDistanceFromThePrediction) {
+  const HistoryData d;
+  const std::vector<float> c = {0.5f, 0.3f, 0.2f};
+  const int64_t tokens = d.B * d.L, kept = d.B * d.depth * d.C;
+  const auto grad = normal(tokens, 5);
+  const Innovation in{.history = d.history(), .c = c.data()};
+  const auto out = written({tokens, kept}, [&](Arrays& to, const ParallelFor& parallel) {
+    innovation(in, to[0].data(), to[1].data(), parallel);
+  });
+  for (int64_t b = 0; b < d.B; ++b)
+    for (int64_t t = 0; t < d.L; ++t) {
+      double squares = 0;
+      for (int64_t e = 0; e < d.C; ++e) {
+        double error = in.history.row(b, t)[e];
+        for (int64_t i = 1; i <= in.history.reach(b, t); ++i)
+          error -= double{c[at(i - 1)]} * in.history.row(b, t - i)[e];
+        squares += error * error / static_cast<double>(d.C);
+      }
+      ASSERT_NEAR(out[0][at(b * d.L + t)], t < d.lengths[at(b)] ? std::sqrt(squares) : 0, 1e-5);
+    }
+  written({tokens * d.C, kept}, [&](Arrays& to, const ParallelFor& parallel) {
+    innovation_backward(in, out[0].data(), grad.data(), d.tail.data(), to[0].data(), to[1].data(),
+                        parallel);
+  });
+}
+
+TEST(Kernels, NormIsOfTheSum) {
+  const int64_t R = 67, D = 71;
+  const auto x = normal(R * D, 1), y = normal(R * D, 2), gain = normal(D, 3),
+             grad = normal(R * D, 4);
+  const Norm in{
+      .R = R, .D = D, .x = {x.data(), D}, .y = {y.data(), D}, .gain = gain.data(), .eps = 0.1f};
+  const auto out = written({R * D, R * D, R}, [&](Arrays& to, const ParallelFor& parallel) {
+    rms_norm(in, to[0].data(), to[1].data(), to[2].data(), parallel);
+  });
+  for (int64_t r = 0; r < R; ++r) {
+    double squares = 0;
+    for (int64_t i = r * D; i < r * D + D; ++i) squares += std::pow(double{x[at(i)]} + y[at(i)], 2);
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(D) + 0.1f);
+    for (int64_t i = r * D; i < r * D + D; ++i)
+      ASSERT_NEAR(out[1][at(i)], gain[at(i % D)] * scale * (x[at(i)] + y[at(i)]), 1e-5);
+  }
+  Norm back = in;
+  back.x = {out[0].data(), D};
+  back.y = {};
+  written({R * D, D}, [&](Arrays& to, const ParallelFor& parallel) {
+    rms_norm_backward(back, out[2].data(), {grad.data(), D}, {y.data(), D}, to[0].data(),
+                      to[1].data(), parallel);
+  });
+}
+
+TEST(Kernels, SwiGluIsItsProduct) {
+  const int64_t R = 67, F = 71;
+  const auto gate = normal(R * F, 1), up = normal(R * F, 2), grad = normal(R * F, 3);
+  const SwiGlu in{.R = R, .F = F, .gate = {gate.data(), F}, .up = {up.data(), F}};
+  const auto out = written({R * F}, [&](Arrays& to, const ParallelFor& parallel) {
+    swiglu(in, to[0].data(), parallel);
+  });
+  for (size_t i = 0; i < gate.size(); ++i) ASSERT_NEAR(out[0][i], silu(gate[i]) * up[i], 1e-5);
+  written({R * F, R * F}, [&](Arrays& to, const ParallelFor& parallel) {
+    swiglu_backward(in, {grad.data(), F}, to[0].data(), to[1].data(), parallel);
+  });
+}
+
+TEST(Kernels, RotaryTurnsThereAndBack) {
+  const int64_t T = 37, H = 3, half = 5;
+  const auto x = normal(T * H * 2 * half, 1), angle = normal(T * half, 2);
+  std::vector<float> cosines, sines;
+  for (const auto a : angle) {
+    cosines.push_back(std::cos(a));
+    sines.push_back(std::sin(a));
+  }
+  Rotary in{.T = T,
+            .H = H,
+            .half = half,
+            .x = {x.data(), 2 * half},  // heads, dense
+            .cos = cosines.data(),
+            .sin = sines.data()};
+  const auto turn = [&] {
+    return written({std::ssize(x)}, [&](Arrays& to, const ParallelFor& parallel) {
+      rotate(in, to[0].data(), parallel);
+    })[0];
+  };
+  const auto y = turn();
+  for (int64_t i = 0; i < T * H * half; ++i) {
+    const int64_t head = i / half, a = head * 2 * half + i % half, b = a + half;
+    const float c = cosines[at(head / H * half + i % half)],
+                s = sines[at(head / H * half + i % half)];
+    ASSERT_NEAR(y[at(a)], x[at(a)] * c - x[at(b)] * s, 1e-5);
+    ASSERT_NEAR(y[at(b)], x[at(b)] * c + x[at(a)] * s, 1e-5);
+  }
+  in.x.data = y.data();
+  in.back = true;
+  const auto again = turn();
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(again[i], x[i], 1e-5);
 }
 
 TEST(Kernels, CrossEntropyIsTheNegativeLogarithm) {

@@ -8,11 +8,13 @@
 
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
+#include "tests/nn/support.h"
 
 namespace bmojo::nn {
 namespace {
 
 using bench::normal;
+using test::same_bits;
 
 CausalConv random_conv(int64_t B, int64_t L, int64_t E, int64_t K) {
   return {.x = normal({B, L, E}, 1, 1),
@@ -38,16 +40,16 @@ TEST(CausalConv, EverySplitAndEveryStepGivesTheSameBits) {
     for (int64_t split = 1; split < 75; ++split) {
       const auto a = causal_conv1d_silu(part(conv, 0, split, conv.tail));
       const auto b = causal_conv1d_silu(part(conv, split, 75 - split, a.tail));
-      EXPECT_TRUE(at::cat({a.y, b.y}, 1).equal(whole.y)) << split;
-      EXPECT_TRUE(b.tail.equal(whole.tail)) << split;
+      EXPECT_TRUE(same_bits(at::cat({a.y, b.y}, 1), whole.y)) << split;
+      EXPECT_TRUE(same_bits(b.tail, whole.tail)) << split;
     }
     auto tail = conv.tail;
     for (int64_t t = 0; t < 75; ++t) {
       const auto step = causal_conv1d_silu(part(conv, t, 1, tail));
-      EXPECT_TRUE(step.y.equal(whole.y.narrow(1, t, 1))) << t;
+      EXPECT_TRUE(same_bits(step.y, whole.y.narrow(1, t, 1))) << t;
       tail = step.tail;
     }
-    EXPECT_TRUE(tail.equal(whole.tail));
+    EXPECT_TRUE(same_bits(tail, whole.tail));
   }
 }
 
@@ -59,7 +61,7 @@ TEST(CausalConv, RaggedRowsAreTheRowsAlone) {
     const int64_t length = conv.lengths[static_cast<size_t>(b)];
     EXPECT_EQ(whole.y[b].narrow(0, length, 40 - length).count_nonzero().item<int64_t>(), 0);
     const auto source = at::cat({conv.tail[b], conv.x[b].narrow(0, 0, length)});
-    EXPECT_TRUE(whole.tail[b].equal(source.narrow(0, length, 3)));
+    EXPECT_TRUE(same_bits(whole.tail[b], source.narrow(0, length, 3)));
   }
 }
 
@@ -73,8 +75,8 @@ TEST(CausalConv, NothingOfADocumentReachesTheNextNotEvenNaN) {
   for (auto* x : {&conv.x, &conv.tail}) x->requires_grad_(true);
   const auto spoiled = causal_conv1d_silu(conv);
   EXPECT_TRUE(spoiled.y.narrow(1, 18, 2).isnan().all().item<bool>());
-  EXPECT_TRUE(spoiled.y.narrow(1, 0, 18).equal(clean.y.narrow(1, 0, 18)));
-  EXPECT_TRUE(spoiled.y.narrow(1, 20, 30).equal(clean.y.narrow(1, 20, 30)));
+  EXPECT_TRUE(same_bits(spoiled.y.narrow(1, 0, 18), clean.y.narrow(1, 0, 18)));
+  EXPECT_TRUE(same_bits(spoiled.y.narrow(1, 20, 30), clean.y.narrow(1, 20, 30)));
   // NaN in the loss of one document stays there, too.
   spoiled.y.sum().backward();
   EXPECT_TRUE(conv.x.grad().narrow(1, 20, 30).isfinite().all().item<bool>());
@@ -86,8 +88,8 @@ TEST(CausalConv, GradientPassesThroughTheTail) {
   for (auto* x : {&conv.x, &conv.tail}) x->requires_grad_(true);
   const auto weight = normal({1, 5, 3}, 1, 5);
   (causal_conv1d_silu(conv).tail * weight).sum().backward();
-  EXPECT_TRUE(conv.x.grad().equal(weight.narrow(1, 3, 2)));
-  EXPECT_TRUE(conv.tail.grad().narrow(1, 2, 3).equal(weight.narrow(1, 0, 3)));
+  EXPECT_TRUE(same_bits(conv.x.grad(), weight.narrow(1, 3, 2)));
+  EXPECT_TRUE(same_bits(conv.tail.grad().narrow(1, 2, 3), weight.narrow(1, 0, 3)));
   EXPECT_EQ(conv.tail.grad().narrow(1, 0, 2).count_nonzero().item<int64_t>(), 0);
 }
 
@@ -99,12 +101,12 @@ TEST(CausalConv, ReadsAnyStridesRight) {
   other.weight = conv.weight.transpose(0, 2).contiguous().transpose(0, 2);
   other.bias = at::stack({conv.bias, conv.bias}, 1).select(1, 1);
   other.tail = conv.tail.transpose(0, 1).contiguous().transpose(0, 1);
-  EXPECT_TRUE(causal_conv1d_silu(other).y.equal(expected.y));
-  EXPECT_TRUE(causal_conv1d_silu(other).tail.equal(expected.tail));
+  EXPECT_TRUE(same_bits(causal_conv1d_silu(other).y, expected.y));
+  EXPECT_TRUE(same_bits(causal_conv1d_silu(other).tail, expected.tail));
   other.x = conv.x.narrow(1, 0, 1).expand({3, 17, 10});
   const auto same = causal_conv1d_silu(other);
   other.x = other.x.contiguous();
-  EXPECT_TRUE(causal_conv1d_silu(other).y.equal(same.y));
+  EXPECT_TRUE(same_bits(causal_conv1d_silu(other).y, same.y));
 }
 
 TEST(CausalConv, ReferenceNeedsNoValues) {
@@ -129,9 +131,9 @@ TEST(CausalConv, NamesTheArgumentThatIsWrong) {
     return "nothing was thrown";
   };
   EXPECT_EQ(message([](auto& c) { c.x = c.x[0]; }),
-            "causal_conv1d_silu: x must be [B, L, channels], none of them 0");
+            "causal_conv1d_silu: x must be [B, L, channels], none of them 0, got [16, 8]");
   EXPECT_EQ(message([](auto& c) { c.weight = at::Tensor(); }),
-            "causal_conv1d_silu: weight must be [E, 1, K], none of them 0");
+            "causal_conv1d_silu: weight must be [E, 1, K], none of them 0, got none");
   EXPECT_EQ(message([](auto& c) { c.weight = c.weight.narrow(0, 0, 4); }),
             "causal_conv1d_silu: weight must be [8, 1, 4], got [4, 1, 4]");
   EXPECT_EQ(message([](auto& c) { c.bias = c.bias.to(at::kDouble); }),

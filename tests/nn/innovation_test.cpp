@@ -8,11 +8,13 @@
 
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
+#include "tests/nn/support.h"
 
 namespace bmojo::nn {
 namespace {
 
 using bench::normal;
+using test::same_bits;
 
 Innovation random_innovation(int64_t B, int64_t L, int64_t D, int64_t k) {
   return {
@@ -38,16 +40,16 @@ TEST(Innovation, EverySplitAndEveryStepGivesTheSameBits) {
     for (int64_t split = 1; split < 75; ++split) {
       const auto a = innovation(part(in, 0, split, in.tail));
       const auto b = innovation(part(in, split, 75 - split, a.tail));
-      EXPECT_TRUE(at::cat({a.epsilon, b.epsilon}, 1).equal(whole.epsilon)) << split;
-      EXPECT_TRUE(b.tail.equal(whole.tail)) << split;
+      EXPECT_TRUE(same_bits(at::cat({a.epsilon, b.epsilon}, 1), whole.epsilon)) << split;
+      EXPECT_TRUE(same_bits(b.tail, whole.tail)) << split;
     }
     auto tail = in.tail;
     for (int64_t t = 0; t < 75; ++t) {
       const auto step = innovation(part(in, t, 1, tail));
-      EXPECT_TRUE(step.epsilon.equal(whole.epsilon.narrow(1, t, 1))) << t;
+      EXPECT_TRUE(same_bits(step.epsilon, whole.epsilon.narrow(1, t, 1))) << t;
       tail = step.tail;
     }
-    EXPECT_TRUE(tail.equal(whole.tail));
+    EXPECT_TRUE(same_bits(tail, whole.tail));
   }
 }
 
@@ -61,8 +63,8 @@ TEST(Innovation, NothingOfADocumentReachesTheNextNotEvenNaN) {
   for (auto* x : {&in.y, &in.tail}) x->requires_grad_(true);
   const auto spoiled = innovation(in);
   EXPECT_TRUE(spoiled.epsilon.narrow(1, 18, 2).isnan().all().item<bool>());
-  EXPECT_TRUE(spoiled.epsilon.narrow(1, 0, 18).equal(clean.epsilon.narrow(1, 0, 18)));
-  EXPECT_TRUE(spoiled.epsilon.narrow(1, 20, 30).equal(clean.epsilon.narrow(1, 20, 30)));
+  EXPECT_TRUE(same_bits(spoiled.epsilon.narrow(1, 0, 18), clean.epsilon.narrow(1, 0, 18)));
+  EXPECT_TRUE(same_bits(spoiled.epsilon.narrow(1, 20, 30), clean.epsilon.narrow(1, 20, 30)));
   spoiled.epsilon.sum().backward();
   EXPECT_TRUE(in.y.grad().narrow(1, 20, 30).isfinite().all().item<bool>());
   EXPECT_EQ(in.tail.grad().count_nonzero().item<int64_t>(), 0);
@@ -88,7 +90,7 @@ TEST(Innovation, RaggedRowsAreTheRowsAlone) {
     const int64_t length = in.lengths[static_cast<size_t>(b)];
     EXPECT_EQ(whole.epsilon[b].narrow(0, length, 40 - length).count_nonzero().item<int64_t>(), 0);
     const auto source = at::cat({in.tail[b], in.y[b].narrow(0, 0, length)});
-    EXPECT_TRUE(whole.tail[b].equal(source.narrow(0, length, 3)));
+    EXPECT_TRUE(same_bits(whole.tail[b], source.narrow(0, length, 3)));
   }
 }
 
@@ -98,8 +100,8 @@ TEST(Innovation, ReadsAnyStridesRight) {
   auto other = in;
   other.y = in.y.transpose(1, 2).contiguous().transpose(1, 2);
   other.tail = in.tail.transpose(0, 1).contiguous().transpose(0, 1);
-  EXPECT_TRUE(innovation(other).epsilon.equal(expected.epsilon));
-  EXPECT_TRUE(innovation(other).tail.equal(expected.tail));
+  EXPECT_TRUE(same_bits(innovation(other).epsilon, expected.epsilon));
+  EXPECT_TRUE(same_bits(innovation(other).tail, expected.tail));
 }
 
 TEST(Innovation, ReferenceNeedsNoValues) {
@@ -123,7 +125,7 @@ TEST(Innovation, NamesTheArgumentThatIsWrong) {
     return "nothing was thrown";
   };
   EXPECT_EQ(message([](auto& in) { in.y = in.y[0]; }),
-            "innovation: y must be [B, L, channels], none of them 0");
+            "innovation: y must be [B, L, channels], none of them 0, got [16, 8]");
   EXPECT_EQ(message([](auto& in) { in.coefficients.pop_back(); }),
             "innovation: tail must be [2, 3, 8], got [2, 4, 8]");
   EXPECT_EQ(message([](auto& in) { in.tail = in.tail.to(at::kDouble); }),

@@ -13,6 +13,7 @@ namespace bmojo::nn {
 namespace {
 
 using bench::normal;
+using test::same_bits;
 
 // A window of w keys over L tokens of one sequence, with m more keys in front, in pieces that start
 // at the given tokens.
@@ -51,10 +52,10 @@ Problem window_problem(const std::vector<int64_t>& starts, int64_t L = 60, int64
 TEST(MemoryAttention, EveryCutOfTheQueriesGivesTheSameBits) {
   const auto whole = window_problem({0}).result();
   for (int64_t split = 1; split < 60; ++split)
-    EXPECT_TRUE(window_problem({0, split}).result().equal(whole)) << split;
+    EXPECT_TRUE(same_bits(window_problem({0, split}).result(), whole)) << split;
   std::vector<int64_t> steps(60);
   std::iota(steps.begin(), steps.end(), 0);
-  EXPECT_TRUE(window_problem(steps).result().equal(whole));
+  EXPECT_TRUE(same_bits(window_problem(steps).result(), whole));
 }
 
 // One key too many in the list, seen by no one, changes no bit either: a call's layout may differ.
@@ -63,7 +64,7 @@ TEST(MemoryAttention, KeysOutOfSightLeaveNoTrace) {
   const auto expected = problem.result();
   const auto pad = [](const at::Tensor& x) { return at::constant_pad_nd(x, {0, 3}); };
   problem.keys = {pad(problem.keys.index), pad(problem.keys.from), pad(problem.keys.until)};
-  EXPECT_TRUE(problem.result().equal(expected));
+  EXPECT_TRUE(same_bits(problem.result(), expected));
 }
 
 TEST(MemoryAttention, OnlyQueriesThatSeeANaNAreSpoiled) {
@@ -74,9 +75,9 @@ TEST(MemoryAttention, OnlyQueriesThatSeeANaNAreSpoiled) {
     spoiled.pool = problem.pool.clone();
     spoiled.pool[1 + 7 + 30][part].fill_(NAN);  // token 30: seen by queries 30 … 49
     const auto result = spoiled.result();
-    EXPECT_TRUE(result.narrow(0, 0, 30).equal(clean.narrow(0, 0, 30))) << part;
+    EXPECT_TRUE(same_bits(result.narrow(0, 0, 30), clean.narrow(0, 0, 30))) << part;
     EXPECT_TRUE(result.narrow(0, 30, 20).isnan().all().item<bool>()) << part;
-    EXPECT_TRUE(result.narrow(0, 50, 10).equal(clean.narrow(0, 50, 10))) << part;
+    EXPECT_TRUE(same_bits(result.narrow(0, 50, 10), clean.narrow(0, 50, 10))) << part;
   }
 }
 
@@ -87,7 +88,7 @@ TEST(MemoryAttention, ReadsAnyStridesRight) {
   problem.pool = problem.pool.transpose(0, 3).contiguous().transpose(0, 3);
   problem.bias = problem.bias.contiguous();
   problem.keys.from = problem.keys.from.t().contiguous().t();
-  EXPECT_TRUE(problem.result().equal(expected));
+  EXPECT_TRUE(same_bits(problem.result(), expected));
 }
 
 TEST(MemoryAttention, NamesTheArgumentThatIsWrong) {

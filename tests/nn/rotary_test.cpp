@@ -14,6 +14,7 @@ namespace bmojo::nn {
 namespace {
 
 using bench::normal;
+using test::same_bits;
 
 TEST(Rotary, EverySplitAndEveryStepGivesTheSameBits) {
   const auto x = normal({2, 75, 3, 22}, 1, 1);
@@ -21,10 +22,10 @@ TEST(Rotary, EverySplitAndEveryStepGivesTheSameBits) {
   const auto whole = rotate(x, position, 1e4);
   for (int64_t t = 0; t < 75; ++t) {
     EXPECT_TRUE(
-        rotate(x.narrow(1, t, 1), position.narrow(1, t, 1), 1e4).equal(whole.narrow(1, t, 1)))
+        same_bits(rotate(x.narrow(1, t, 1), position.narrow(1, t, 1), 1e4), whole.narrow(1, t, 1)))
         << t;
-    EXPECT_TRUE(rotate(x.narrow(1, t, 75 - t), position.narrow(1, t, 75 - t), 1e4)
-                    .equal(whole.narrow(1, t, 75 - t)))
+    EXPECT_TRUE(same_bits(rotate(x.narrow(1, t, 75 - t), position.narrow(1, t, 75 - t), 1e4),
+                          whole.narrow(1, t, 75 - t)))
         << t;
   }
 }
@@ -42,12 +43,12 @@ TEST(Rotary, TakesAnyShapeAndStrides) {
   const auto x = normal({4, 3, 5, 6}, 1, 1);
   const auto position = at::arange(12, at::kLong).view({4, 3});
   const auto expected = rotate(x, position, 100);
-  EXPECT_TRUE(rotate(x[2][1], position[2][1], 100).equal(expected[2][1]));
-  EXPECT_TRUE(rotate(x.transpose(0, 1), position.t(), 100).equal(expected.transpose(0, 1)));
+  EXPECT_TRUE(same_bits(rotate(x[2][1], position[2][1], 100), expected[2][1]));
+  EXPECT_TRUE(same_bits(rotate(x.transpose(0, 1), position.t(), 100), expected.transpose(0, 1)));
   const auto heads = x.transpose(1, 2).contiguous().transpose(1, 2);
-  EXPECT_TRUE(rotate(heads, position, 100).equal(expected));
+  EXPECT_TRUE(same_bits(rotate(heads, position, 100), expected));
   const auto last = x.transpose(0, 3).contiguous().transpose(0, 3);
-  EXPECT_TRUE(rotate(last, position, 100).equal(expected));
+  EXPECT_TRUE(same_bits(rotate(last, position, 100), expected));
   EXPECT_EQ(rotate(x.narrow(0, 0, 0), position.narrow(0, 0, 0), 100).numel(), 0);
 }
 
@@ -66,7 +67,10 @@ TEST(Rotary, NamesTheArgumentThatIsWrong) {
   EXPECT_EQ(message(x, {}), "rotate: position must be [2, 5], got none");
   EXPECT_EQ(message(x, position.to(at::kMeta)), "rotate: position must be on cpu, got meta");
   EXPECT_EQ(message(x.narrow(3, 0, 7), position),
-            "rotate: x must be [..., heads, d], d even, none of them 0");
+            "rotate: x must be [..., heads, d], d even, none of them 0, got [2, 5, 3, 7]");
+  EXPECT_EQ(message(x.to(at::kLong), position),
+            "rotate: x must hold floating-point numbers, got Long");
+  EXPECT_EQ(message(x, position.to(at::kFloat)), "rotate: position must be Long, got Float");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace bmojo::nn {
 namespace {
 
-using test::relative_error;
+using test::relative_error, test::same_bits;
 
 SelectiveScan random_scan(int64_t B, int64_t L, int64_t E, int64_t N, uint64_t seed = 0) {
   using bench::normal;
@@ -42,16 +42,16 @@ TEST(SelectiveScan, EverySplitAndEveryStepGivesTheSameBits) {
   for (int64_t split = 1; split < 75; ++split) {
     const auto a = selective_scan(part(scan, 0, split, scan.h0));
     const auto b = selective_scan(part(scan, split, 75 - split, a.h));
-    EXPECT_TRUE(at::cat({a.y, b.y}, 1).equal(whole.y)) << split;
-    EXPECT_TRUE(b.h.equal(whole.h)) << split;
+    EXPECT_TRUE(same_bits(at::cat({a.y, b.y}, 1), whole.y)) << split;
+    EXPECT_TRUE(same_bits(b.h, whole.h)) << split;
   }
   auto h = scan.h0;
   for (int64_t t = 0; t < 75; ++t) {
     const auto step = selective_scan(part(scan, t, 1, h));
-    EXPECT_TRUE(step.y.equal(whole.y.narrow(1, t, 1))) << t;
+    EXPECT_TRUE(same_bits(step.y, whole.y.narrow(1, t, 1))) << t;
     h = step.h;
   }
-  EXPECT_TRUE(h.equal(whole.h));
+  EXPECT_TRUE(same_bits(h, whole.h));
 }
 
 TEST(SelectiveScan, ARowGivesTheSameBitsInAnyBatch) {
@@ -60,7 +60,7 @@ TEST(SelectiveScan, ARowGivesTheSameBitsInAnyBatch) {
   auto alone = scan;
   for (auto* x : {&alone.x, &alone.dt, &alone.z, &alone.B, &alone.C, &alone.h0})
     *x = x->narrow(0, 1, 1);
-  EXPECT_TRUE(selective_scan(alone).y.equal(whole.y.narrow(0, 1, 1)));
+  EXPECT_TRUE(same_bits(selective_scan(alone).y, whole.y.narrow(0, 1, 1)));
 }
 
 TEST(SelectiveScan, NothingOfADocumentReachesTheNextNotEvenNaN) {
@@ -72,8 +72,8 @@ TEST(SelectiveScan, NothingOfADocumentReachesTheNextNotEvenNaN) {
   for (auto* x : {&scan.x, &scan.dt, &scan.A}) x->requires_grad_(true);
   const auto spoiled = selective_scan(scan);
   EXPECT_TRUE(spoiled.y.narrow(1, 10, 10).isnan().all().item<bool>());
-  EXPECT_TRUE(spoiled.y.narrow(1, 20, 30).equal(clean.y.narrow(1, 20, 30)));
-  EXPECT_TRUE(spoiled.h.equal(clean.h));
+  EXPECT_TRUE(same_bits(spoiled.y.narrow(1, 20, 30), clean.y.narrow(1, 20, 30)));
+  EXPECT_TRUE(same_bits(spoiled.h, clean.h));
   spoiled.y.narrow(1, 20, 30).sum().backward();
   EXPECT_TRUE(scan.x.grad().narrow(1, 20, 30).isfinite().all().item<bool>());
 }
@@ -108,9 +108,9 @@ TEST(SelectiveScan, ReadsAnyStridesRight) {
   other.h0 = scan.h0.transpose(1, 2).contiguous().transpose(1, 2);
   auto dense = scan;
   dense.B = other.B.contiguous();
-  EXPECT_TRUE(selective_scan(other).y.equal(selective_scan(dense).y));
+  EXPECT_TRUE(same_bits(selective_scan(other).y, selective_scan(dense).y));
   other.B = scan.B;
-  EXPECT_TRUE(selective_scan(other).y.equal(expected.y));
+  EXPECT_TRUE(same_bits(selective_scan(other).y, expected.y));
 }
 
 TEST(SelectiveScan, NamesTheArgumentThatIsWrong) {
@@ -132,8 +132,10 @@ TEST(SelectiveScan, NamesTheArgumentThatIsWrong) {
             "selective_scan: C must be Float, got Double");
   EXPECT_EQ(message([](auto& s) { s.z = s.z.to(at::kMeta); }),
             "selective_scan: z must be on cpu, got meta");
+  EXPECT_EQ(message([](auto& s) { s.A = s.A.abs() + 0.5; }).substr(0, 40),
+            "selective_scan: A must be at most 0, got");
   EXPECT_EQ(message([](auto& s) { s.x = s.x[0]; }),
-            "selective_scan: x must be [B, L, E], none of them 0");
+            "selective_scan: x must be [B, L, E], none of them 0, got [16, 8]");
   EXPECT_EQ(message([](auto& s) { s.lengths = {3, 17}; }),
             "selective_scan: lengths must be from 0 to 16, got 17");
   EXPECT_EQ(message([](auto& s) { s.starts = at::zeros({2, 16}); }),

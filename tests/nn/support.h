@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -97,12 +100,22 @@ inline std::string describe(const Config& c) {
                      c.innovation_bias, c.fading_residual, c.rope_theta);
 }
 
-// Largest difference, relative to the largest value.
+// Largest difference, relative to the largest value. Where fp32 has no number for any of them, as
+// denormal ones count as 0, relative to its smallest: the result must be 0.
 inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes()) return INFINITY;
   if (a.numel() == 0) return 0;
   const auto x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
-  return ((x - y).abs().max() / y.abs().max().clamp_min(1e-30)).item<double>();
+  const double smallest = std::numeric_limits<float>::min();
+  return ((x - y).abs().max() / y.abs().max().clamp_min(smallest)).item<double>();
+}
+
+// Byte for byte, unlike Tensor::equal: -0 is not 0, and a NaN is itself.
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  const auto x = a.contiguous(), y = b.contiguous();
+  return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
+         std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
 }
 
 // Every tensor of a state, by name, to compare two of them.

@@ -8,36 +8,39 @@
 
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
+#include "tests/nn/support.h"
 
 namespace bmojo::nn {
 namespace {
 
 using bench::normal;
+using test::same_bits;
 
 TEST(SwiGlu, EveryStepGivesTheSameBits) {
   const auto gate = normal({2, 75, 37}, 3, 1), up = normal({2, 75, 37}, 1, 2);
   const auto whole = swiglu(gate, up);
   for (int64_t t = 0; t < 75; ++t) {
-    EXPECT_TRUE(swiglu(gate.narrow(1, t, 1), up.narrow(1, t, 1)).equal(whole.narrow(1, t, 1)));
-    EXPECT_TRUE(swiglu(gate.narrow(1, t, 75 - t), up.narrow(1, t, 75 - t))
-                    .equal(whole.narrow(1, t, 75 - t)));
+    EXPECT_TRUE(same_bits(swiglu(gate.narrow(1, t, 1), up.narrow(1, t, 1)), whole.narrow(1, t, 1)));
+    EXPECT_TRUE(same_bits(swiglu(gate.narrow(1, t, 75 - t), up.narrow(1, t, 75 - t)),
+                          whole.narrow(1, t, 75 - t)));
   }
 }
 
 TEST(SwiGlu, TakesAnyShapeAndStrides) {
   const auto gate = normal({4, 3, 5, 6}, 1, 1), up = normal({4, 3, 5, 6}, 1, 2);
   const auto expected = swiglu(gate, up);
-  EXPECT_TRUE(swiglu(gate[2][1][3], up[2][1][3]).equal(expected[2][1][3]));
-  EXPECT_TRUE(swiglu(gate.transpose(0, 3), up.transpose(0, 3)).equal(expected.transpose(0, 3)));
+  EXPECT_TRUE(same_bits(swiglu(gate[2][1][3], up[2][1][3]), expected[2][1][3]));
+  EXPECT_TRUE(
+      same_bits(swiglu(gate.transpose(0, 3), up.transpose(0, 3)), expected.transpose(0, 3)));
   const auto one = up.narrow(1, 0, 1).expand({4, 3, 5, 6});
-  EXPECT_TRUE(swiglu(gate, one).equal(swiglu(gate, one.contiguous())));
+  EXPECT_TRUE(same_bits(swiglu(gate, one), swiglu(gate, one.contiguous())));
   EXPECT_EQ(swiglu(gate.narrow(0, 0, 0), up.narrow(0, 0, 0)).numel(), 0);
 }
 
 TEST(SwiGlu, IsRightAtTheEndsOfTheRangeAndKeepsNaN) {
   const auto gate = torch::tensor({-1e30f, -200.f, -0.f, 200.f, 1e30f, NAN, INFINITY});
   const auto y = swiglu(gate, at::ones(7));
-  EXPECT_TRUE(y.narrow(0, 0, 5).equal(torch::tensor({-0.f, -0.f, -0.f, 200.f, 1e30f})));
+  EXPECT_TRUE(same_bits(y.narrow(0, 0, 5), torch::tensor({-0.f, -0.f, -0.f, 200.f, 1e30f})));
   EXPECT_TRUE(y[5].isnan().item<bool>());
   EXPECT_TRUE(y[6].isinf().item<bool>());
 }
@@ -56,7 +59,7 @@ TEST(SwiGlu, NamesTheArgumentThatIsWrong) {
   EXPECT_EQ(message(x, {}), "swiglu: up must be [2, 5, 8], got none");
   EXPECT_EQ(message(x, x.to(at::kDouble)), "swiglu: up must be Float, got Double");
   EXPECT_EQ(message(x, x.to(at::kMeta)), "swiglu: up must be on cpu, got meta");
-  EXPECT_EQ(message({}, x), "swiglu: gate must be [..., F], F not 0");
+  EXPECT_EQ(message({}, x), "swiglu: gate must be [..., F], F not 0, got none");
 }
 
 }  // namespace

@@ -303,7 +303,7 @@ Launched launch(const TempFolder& folder, std::string first, std::string second,
     std::string program = "workers_test", flag = "--worker", path = folder.path().string();
     char* words[] = {program.data(), flag.data(), first.data(), second.data(), path.data()};
     try {
-      ::_exit(run_workers(2, 5, words));
+      ::_exit(run_workers(2, 1, 5, words));
     } catch (const std::exception&) {
       ::_exit(99);
     }

@@ -28,16 +28,8 @@ void eval_task(const nn::Model& model, const Options& options) {
   Progress progress("eval", "sequences", options.common.quiet);
   for (int64_t done = 0; done < options.sequences;) {
     const int64_t rows = std::min(options.batch, options.sequences - done);
-    train::Batch batch;
-    batch.ids = at::empty({rows, task.length}, at::kLong);
-    batch.targets = at::empty({rows, task.length}, at::kLong);
-    const auto row = [&](const at::Tensor& x, int64_t i) {
-      return std::span(x.data_ptr<int64_t>() + i * task.length, task.length);
-    };
-    for (int64_t i = 0; i < rows; ++i)
-      draw(task, static_cast<uint64_t>(options.common.seed), Split::test, done + i,
-           row(batch.ids, i), row(batch.targets, i));
-    total += train::score(model, batch);
+    const auto seed = static_cast<uint64_t>(options.common.seed);
+    total += train::score(model, train::draw(task, seed, Split::test, done, rows));
     done += rows;
     progress.update(done, options.sequences);
   }
@@ -56,6 +48,7 @@ void eval_text(const nn::Model& model, const Options& options) {
   require(data.vocab_size() <= model.config().vocab_size,
           "--data: vocabulary must be at most the model's = {}, got {}", model.config().vocab_size,
           data.vocab_size());
+  require_tokenizer_of(checkpoint_folder(options.model), data);
   Progress progress("eval", "tok", options.common.quiet);
   const auto [total, by_position] = train::score_text(
       model, data, [&](int64_t done) { progress.update(done, data.num_tokens()); });

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 
+#include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
 #include "bmojo/base/printable.h"
@@ -14,6 +15,7 @@
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/model/flops.h"
 #include "bmojo/model/tensors.h"
+#include "bmojo/nn/linear_cross_entropy.h"
 #include "bmojo/train/launch.h"
 #include "bmojo/train/trainer.h"
 
@@ -45,9 +47,13 @@ void add_field(CLI::App& app, const train::Field& field, std::vector<std::string
 }
 template <typename Value>
 void add_field(CLI::App& app, const train::Field& field, Value& value) {
-  app.add_option(flag_of(field.name), value, std::string(field.help))
-      ->option_text(std::string(field.value))
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  auto* option = app.add_option(flag_of(field.name), value, std::string(field.help))
+                     ->option_text(std::string(field.value))
+                     ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  if (!std::is_arithmetic_v<Value>) return;
+  option->check([](const std::string& text) {  // inside, a number below 0 means: chosen
+    return text.starts_with('-') ? "must be at least 0, got " + text : "";
+  });
 }
 
 void add_recipe(CLI::App& app, Recipe& recipe) {
@@ -180,8 +186,19 @@ Config model_config(const Recipe& recipe) {
   return config;
 }
 
-// Reads what the recipe names and fills in what it leaves open. A run that goes on has its config.
-Job prepare(Recipe recipe, const std::optional<Config>& saved, int64_t threads) {
+// The config of a run that goes on is that of its checkpoints. Its file may be gone, but where it
+// is there it must say the same.
+void check_config(const Job& job, const Config& saved, const std::string& out) {
+  if (job.recipe.config.empty() || !fs::exists(job.recipe.config)) return;
+  Job again = job;
+  again.config = model_config(job.recipe);
+  set_vocabulary(again);
+  train::require_same(to_json(saved), to_json(again.config), out);
+}
+
+// Reads what the recipe names and fills in what it leaves open.
+Job prepare(Recipe recipe, const std::optional<Config>& saved, const std::string& out,
+            int64_t threads) {
   Job job;
   require(recipe.task.empty() != recipe.data.empty(), "--task or --data: one is needed, got {}",
           recipe.task.empty() ? "neither" : "both");
@@ -192,10 +209,17 @@ Job prepare(Recipe recipe, const std::optional<Config>& saved, int64_t threads) 
   } else {
     job.data = std::make_shared<TokenData>(paths(recipe.data));
   }
-  job.config = saved ? *saved : model_config(recipe);
   if (recipe.threads == 0) recipe.threads = std::max<int64_t>(threads, 1);
   job.recipe = std::move(recipe);
-  if (!saved) set_vocabulary(job);
+  if (saved) {
+    check_config(job, *saved, out);
+    job.config = *saved;
+  } else {
+    job.config = model_config(job.recipe);
+    set_vocabulary(job);
+    if (job.data && !job.recipe.init_from.empty())
+      require_tokenizer_of(checkpoint_folder(job.recipe.init_from), *job.data);
+  }
   validate(job.config);
   train::check_trainable(job.config);
   job.plan = train::resolve(job.recipe, job.config, job.task ? job.task->length : 0);
@@ -203,9 +227,16 @@ Job prepare(Recipe recipe, const std::optional<Config>& saved, int64_t threads) 
 }
 
 double memory_estimate(const Job& job) {
-  const auto tokens = static_cast<double>(job.recipe.micro_batch * job.plan.span);
-  return 16 * static_cast<double>(job.plan.parameters) +
-         tokens * activation_bytes_per_token(job.config, job.recipe.recompute);
+  const auto& [recipe, config, plan, task, data] = job;
+  const auto tokens = static_cast<double>(recipe.micro_batch * plan.span);
+  // Weights, gradients and both moments; with others also the buckets that gradients are summed in.
+  const double weights = (recipe.workers > 1 ? 20 : 16) * static_cast<double>(plan.parameters);
+  const double carried =
+      plan.carries
+          ? static_cast<double>(plan.num_micro * recipe.micro_batch * memory_bytes(config).total())
+          : 0;
+  return weights + carried + tokens * activation_bytes_per_token(config, recipe.recompute) +
+         static_cast<double>(nn::loss_buffer_bytes(config.vocab_size));
 }
 
 void print_plan(const Job& job, bool json) {
@@ -263,6 +294,7 @@ void create_run(const fs::path& out, const Recipe& recipe) {
   fs::create_directories(out, error);
   require(!error, "--out: folder must be creatable, got {} ({})", in_quotes(out.string()),
           error.message());
+  sync_path(fs::absolute(out).lexically_normal().parent_path());
   write_text(out / train::kRunFile, to_toml(recipe));
 }
 
@@ -289,14 +321,31 @@ nn::Parameters initial_parameters(const Job& job) {
 
 void print_result(const train::Trainer& trainer, const Options& options) {
   const auto best = trainer.best_loss();
+  const auto& overhead = trainer.overhead();
   if (options.json)
-    print_json({{"step", trainer.num_steps_done()},
-                {"loss", trainer.last_loss()},
-                {"best_val_loss", best ? Json(*best) : Json()},
-                {"out", options.out}});
-  else
-    fmt::print("{}: step {}, loss {:.4f}{}\n", options.out, trainer.num_steps_done(),
-               trainer.last_loss(), best ? fmt::format(", best validation {:.4f}", *best) : "");
+    return print_json({{"step", trainer.num_steps_done()},
+                       {"loss", trainer.last_loss()},
+                       {"best_val_loss", best ? Json(*best) : Json()},
+                       {"seconds", trainer.seconds_running()},
+                       {"read_seconds", overhead.reading},
+                       {"log_seconds", overhead.logging},
+                       {"save_seconds", overhead.saving},
+                       {"out", options.out}});
+  fmt::print("{}: step {}, loss {:.4f}{}\n", options.out, trainer.num_steps_done(),
+             trainer.last_loss(), best ? fmt::format(", best validation {:.4f}", *best) : "");
+  if (!options.quiet)
+    fmt::print(stderr, "{} in all, {:.1f} % of it reading, logging and saving\n",
+               clock_text(trainer.seconds_running()),
+               100 * overhead.total() / trainer.seconds_running());
+}
+
+std::string digest_of(const nn::Model& model) {
+  Digest digest;
+  for (const auto& [name, tensor] : model.parameters()) {
+    const auto dense = tensor.detach().contiguous();
+    digest.update(std::as_bytes(std::span(dense.data_ptr<float>(), dense.numel())));
+  }
+  return digest.text();
 }
 
 // Nothing is written before everything the recipe names has been read.
@@ -304,6 +353,12 @@ void run_worker(const Job& job, const Options& options, const train::Workers& wo
   const fs::path out = options.out;
   use_threads(job.recipe.threads);
   train::Source source(job.recipe, job.plan, job.task, job.data);
+  nn::Parameters parameters;
+  if (!options.resume) parameters = initial_parameters(job);
+  // Each has read its own files, and on several machines its own command line.
+  workers.require_same("the recipe", fixed_fields(job.recipe).dump());
+  workers.require_same("the data", source.identity().dump());
+  workers.require_same("the config", to_json(job.config).dump());
   std::optional<LockedFile> lock;
   int64_t step = -1;
   if (workers.first()) {
@@ -316,8 +371,10 @@ void run_worker(const Job& job, const Options& options, const train::Workers& wo
     step = train::find_checkpoint(out, say).value_or(-1);
   }
   step = static_cast<int64_t>(workers.max(static_cast<double>(step)));
-  auto parameters =
-      step >= 0 ? nn::empty_parameters(job.config, at::kFloat) : initial_parameters(job);
+  if (step >= 0)
+    parameters = nn::empty_parameters(job.config, at::kFloat);
+  else if (options.resume)
+    parameters = initial_parameters(job);
   train::Trainer trainer(job.recipe, job.plan, nn::Model(job.config, std::move(parameters)),
                          std::move(source), workers,
                          {.out = out,
@@ -328,6 +385,7 @@ void run_worker(const Job& job, const Options& options, const train::Workers& wo
     trainer.resume(step);
   else if (workers.first())
     train::cut_metrics(out, 0);
+  workers.require_same("the weights", digest_of(trainer.model()));
   defer_interrupts();
   const auto ending = trainer.run();
   if (ending == train::Ending::interrupted)
@@ -359,14 +417,15 @@ void run_train(const Options& options, const CLI::App& given) {
   // A worker that was started as one already has its share of the threads.
   const int64_t share = place ? 1 : std::max<int64_t>(recipe.workers, 1);
   const auto saved = options.resume ? train::saved_config(options.out) : std::nullopt;
-  const auto job = prepare(std::move(recipe), saved, at::get_num_threads() / share);
+  const auto job = prepare(std::move(recipe), saved, options.out, at::get_num_threads() / share);
   if (options.dry_run) return print_plan(job, options.json);
   if (job.recipe.workers > 1 && !place) {
     auto words = command_line();
     std::vector<char*> argv;
     for (auto& word : words) argv.push_back(word.data());
     const auto count = static_cast<int>(job.recipe.workers);
-    throw Exit{train::run_workers(count, static_cast<int>(argv.size()), argv.data())};
+    throw Exit{train::run_workers(count, static_cast<int>(job.recipe.threads),
+                                  static_cast<int>(argv.size()), argv.data())};
   }
   train::as_worker(
       [&] { run_worker(job, options, place ? train::Workers::join(*place) : train::Workers()); });

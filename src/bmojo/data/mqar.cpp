@@ -84,11 +84,13 @@ void check(const Mqar& task) {
           "needed",
           task.vocabulary, most, 2 * (most + 1));
   const int64_t needed = 4 * most + task.gap;
+  const int64_t fewer = (task.length - task.gap) / 4, shorter = task.length - 4 * most;
+  std::vector<std::string> fits = {fmt::format("length={}", needed)};
+  if (fewer > 0) fits.push_back(fmt::format("pairs={}", fewer));
+  if (shorter >= 0) fits.push_back(fmt::format("gap={}", shorter));
   require(task.length >= needed,
-          "task mqar: length must be at least 4 x pairs + gap = {}, got {}; pairs={} or gap={} "
-          "would fit",
-          needed, task.length, std::max<int64_t>((task.length - task.gap) / 4, 0),
-          std::max<int64_t>(task.length - 4 * most, 0));
+          "task mqar: length must be at least 4 x pairs + gap = {}, got {}; {} would fit", needed,
+          task.length, fmt::join(fits, " or "));
 }
 
 }  // namespace

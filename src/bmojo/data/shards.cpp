@@ -282,6 +282,18 @@ fs::path TokenData::tokenizer_file() const {
   return {};
 }
 
+std::string TokenData::tokenizer_text() const {
+  const auto file = tokenizer_file();
+  if (file.empty()) return "";
+  auto text = read_text(file);
+  Digest digest;
+  digest.update(text);
+  require(digest.text() == tokenizer_digest(),
+          "{}: digest must be {}, that of the shards' tokenizer, got {}", shown(file),
+          printable(tokenizer_digest()), digest.text());
+  return text;
+}
+
 void TokenData::verify(const std::function<void(int64_t, int64_t)>& progress) const {
   int64_t total = 0, before = 0;
   for (const auto& shard : shards_) total += shard->num_file_bytes();
@@ -291,13 +303,17 @@ void TokenData::verify(const std::function<void(int64_t, int64_t)>& progress) co
     });
     before += shard->num_file_bytes();
   }
-  const auto file = tokenizer_file();
-  if (file.empty()) return;
+  tokenizer_text();
+}
+
+void require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
+  const auto file = checkpoint / kTokenizerFile;
+  if (!fs::exists(file)) return;
   Digest digest;
   digest.update(read_text(file));
-  require(digest.text() == tokenizer_digest(),
-          "{}: digest must be {}, that of the shards' tokenizer, got {}", shown(file),
-          printable(tokenizer_digest()), digest.text());
+  require(digest.text() == data.tokenizer_digest(),
+          "--data: must be of the model's tokenizer, {} {}, got {} {}", shown(file), digest.text(),
+          printable(data.tokenizer_name()), printable(data.tokenizer_digest()));
 }
 
 bool is_token_data(const fs::path& path) {

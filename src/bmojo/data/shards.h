@@ -107,6 +107,8 @@ class TokenData {
   // The tokenizer.model beside the first shard that has one; empty for bytes, and where there is
   // none.
   std::filesystem::path tokenizer_file() const;
+  // What that file holds; Error where its digest is not the shards'.
+  std::string tokenizer_text() const;
 
   std::span<const std::unique_ptr<TokenShard>> shards() const { return shards_; }
   // TokenShard::verify() on each, and the tokenizer.model against its digest.
@@ -121,6 +123,9 @@ class TokenData {
   std::vector<int64_t> first_token_{0}, first_document_{0}, first_byte_{0};
   std::string digest_;
 };
+
+// Error where a checkpoint has a tokenizer.model and the data was made with another tokenizer.
+void require_tokenizer_of(const std::filesystem::path& checkpoint, const TokenData& data);
 
 // Whether `path` is a shard, or a folder with one in it.
 bool is_token_data(const std::filesystem::path& path);

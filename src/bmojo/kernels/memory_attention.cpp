@@ -185,7 +185,8 @@ void list_keys(const Tile& tile, Workspace& w) {
                 row = tile.piece * m.num_keys;
   w.num_keys = 0;
   for (int64_t j = 0; j < m.num_keys; ++j) {
-    if (m.from[row + j] > high || m.until[row + j] <= low) continue;
+    const int64_t from = m.from[row + j], until = m.until[row + j];
+    if (from > high || until <= low || until <= from) continue;
     const auto n = static_cast<size_t>(w.num_keys++);
     w.slots[n] = j;
     w.keys[n] = m.pool + (m.index[row + j] * 2 * m.num_kv_heads + tile.group) * m.head;

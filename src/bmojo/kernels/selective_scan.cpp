@@ -270,18 +270,21 @@ void backward(const Scan& s, const float* found, const Rows& grad_y, const float
               const ScanGradients& out, const ParallelFor& parallel) {
   const int64_t groups = num_tasks(s) / s.B, shared = s.B * s.L * s.N;
   // The first group writes where the sum will stand, the others beside it.
-  std::vector<float> others(static_cast<size_t>(2 * (groups - 1) * shared));
+  const auto others = scratch(2 * (groups - 1) * shared);
   const auto place = [&](float* first, int64_t group, int64_t which) {
-    return group == 0 ? first : others.data() + (2 * (group - 1) + which) * shared;
+    return group == 0 ? first : others.get() + (2 * (group - 1) + which) * shared;
   };
   run(parallel, num_tasks(s), [&](int64_t task) HWY_ATTR {
     const int64_t group = task % groups;
     backward_group(make_group(s, task), found, grad_y, grad_h, out, place(out.input, group, 0),
                    place(out.output, group, 1));
   });
-  run(parallel, s.B, [&](int64_t row) {
+  // Then every number is the sum over groups, in their order.
+  const int64_t block = kScanBlock * s.N;
+  run(parallel, (shared + block - 1) / block, [&](int64_t task) {
+    const int64_t end = std::min(shared, (task + 1) * block);
     for (int64_t group = 1; group < groups; ++group)
-      for (int64_t i = row * s.L * s.N; i < (row + 1) * s.L * s.N; ++i) {
+      for (int64_t i = task * block; i < end; ++i) {
         out.input[i] += place(nullptr, group, 0)[i];
         out.output[i] += place(nullptr, group, 1)[i];
       }

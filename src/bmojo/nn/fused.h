@@ -69,11 +69,13 @@ inline void check_shape(const char* operation, const char* argument, const at::T
   require(x.defined() && x.sizes() == shape, "{}: {} must be [{}], got {}", operation, argument,
           fmt::join(shape, ", "), describe(x));
 }
+inline void check_floating(const char* operation, const char* argument, const at::Tensor& x) {
+  require(x.is_floating_point(), "{}: {} must hold floating-point numbers, got {}", operation,
+          argument, c10::toString(x.scalar_type()));
+}
 // Type and device of every argument must be those of the first.
 inline void check_like(const char* operation, const char* argument, const at::Tensor& x,
                        const at::Tensor& first) {
-  require(first.is_floating_point(), "{}: must be given floating-point numbers, got {}", operation,
-          c10::toString(first.scalar_type()));
   require(x.scalar_type() == first.scalar_type(), "{}: {} must be {}, got {}", operation, argument,
           c10::toString(first.scalar_type()), c10::toString(x.scalar_type()));
   require(x.device() == first.device(), "{}: {} must be on {}, got {}", operation, argument,

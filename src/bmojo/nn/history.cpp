@@ -10,7 +10,9 @@ namespace bmojo::nn {
 void check_history(const char* operation, const char* name_of_x, const HistoryArguments& in,
                    int64_t depth) {
   require(in.x.defined() && in.x.dim() == 3 && in.x.numel() > 0,
-          "{}: {} must be [B, L, channels], none of them 0", operation, name_of_x);
+          "{}: {} must be [B, L, channels], none of them 0, got {}", operation, name_of_x,
+          describe(in.x));
+  check_floating(operation, name_of_x, in.x);
   const int64_t B = in.x.size(0), L = in.x.size(1);
   check_shape(operation, "tail", in.tail, {B, depth, in.x.size(2)});
   check_like(operation, "tail", in.tail, in.x);

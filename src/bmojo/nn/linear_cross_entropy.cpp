@@ -13,7 +13,11 @@ using torch::autograd::variable_list;
 
 // So many logits at a time: they stay in the cache between the product and the softmax; but not
 // fewer positions, or the products would mostly read and write the weight's gradient.
-constexpr int64_t kLogitsAtOnce = 1 << 21, kFewestPositions = 256;
+constexpr int64_t kLogitsAtOnce = 1 << 22, kFewestPositions = 256;
+
+int64_t positions_at_once(int64_t vocab_size) {
+  return std::max(kFewestPositions, kLogitsAtOnce / vocab_size);
+}
 
 struct FusedLoss : torch::autograd::Function<FusedLoss> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
@@ -21,14 +25,14 @@ struct FusedLoss : torch::autograd::Function<FusedLoss> {
                             bool to_hidden, bool to_weight) {
     const int64_t V = weight.size(0);
     const auto scored = at::nonzero(target != kUnscored).squeeze(1);
-    const int64_t T = scored.size(0), step = std::max(kFewestPositions, kLogitsAtOnce / V);
+    const int64_t T = scored.size(0), step = positions_at_once(V);
     const bool every = T == target.size(0);
     const auto x = every ? hidden.contiguous() : hidden.index_select(0, scored);
     const auto wanted = every ? target.contiguous() : target.index_select(0, scored);
     const auto losses = at::empty({T}, hidden.options());
     const auto grad_x = to_hidden ? at::empty_like(x) : at::Tensor();
-    auto grad_weight =
-        to_weight ? at::zeros_like(weight, at::MemoryFormat::Contiguous) : at::Tensor();
+    auto grad_weight = to_weight ? at::empty(weight.sizes(), weight.options()) : at::Tensor();
+    if (to_weight && T == 0) grad_weight.zero_();
     const auto all_logits = at::empty({std::min(step, T), V}, hidden.options());
     for (int64_t first = 0; first < T; first += step) {
       const int64_t n = std::min(step, T - first);
@@ -41,7 +45,7 @@ struct FusedLoss : torch::autograd::Function<FusedLoss> {
         auto out = grad_x.narrow(0, first, n);
         at::mm_out(out, logits, weight);
       }
-      if (to_weight) grad_weight.addmm_(logits.t(), rows);
+      if (to_weight) at::addmm_out(grad_weight, grad_weight, logits.t(), rows, first > 0 ? 1 : 0);
     }
     context->saved_data["hidden"] =
         to_hidden && !every ? at::zeros_like(hidden).index_copy_(0, scored, grad_x) : grad_x;
@@ -71,6 +75,7 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
   require(weight.defined() && weight.dim() == 2 && weight.size(0) > 0 &&
               weight.size(1) == hidden.size(1),
           "{}: weight must be [V, {}], got {}", kName, hidden.size(1), describe(weight));
+  check_floating(kName, "hidden", hidden);
   check_like(kName, "weight", weight, hidden);
   check_shape(kName, "target", target, {hidden.size(0)});
   require(target.scalar_type() == at::kLong, "{}: target must be Long, got {}", kName,
@@ -86,6 +91,10 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
 }
 
 }  // namespace
+
+int64_t loss_buffer_bytes(int64_t vocab_size) {
+  return 4 * vocab_size * positions_at_once(vocab_size);
+}
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& target, double scale) {

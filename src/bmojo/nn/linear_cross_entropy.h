@@ -17,4 +17,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 at::Tensor linear_cross_entropy_reference(const at::Tensor& hidden, const at::Tensor& weight,
                                           const at::Tensor& target, double scale = 1);
 
+// Of the logits that exist at a time.
+int64_t loss_buffer_bytes(int64_t vocab_size);
+
 }  // namespace bmojo::nn

@@ -108,6 +108,7 @@ void check(const MemoryAttention& a) {
           "{}: pool must be [R, 2, G, {}], got {}", kName, a.q.size(2), describe(a.pool));
   require(a.pool.size(2) > 0 && a.q.size(1) % a.pool.size(2) == 0,
           "{}: q must have a multiple of {} heads, got {}", kName, a.pool.size(2), a.q.size(1));
+  check_floating(kName, "q", a.q);
   check_like(kName, "pool", a.pool, a.q);
   const int64_t P = std::ssize(a.runs.runs);
   require(a.keys.index.defined() && a.keys.index.dim() == 2 && a.keys.index.size(0) == P &&

@@ -46,6 +46,7 @@ struct Call : torch::CustomClassHolder {
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static variable_list forward(AutogradContext* context, at::TensorList inputs,
                                const c10::intrusive_ptr<Call>& call, int64_t num_arguments) {
+    context->set_materialize_grads(false);  // a state that nobody reads has no gradient
     const variable_list arguments(inputs.begin(), inputs.begin() + num_arguments);
     auto outputs = call->run(arguments);
     // The backward pass meets the same memories, whatever a last bit would choose.

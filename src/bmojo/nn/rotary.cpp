@@ -57,8 +57,11 @@ struct FusedRotary : torch::autograd::Function<FusedRotary> {
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta) {
   constexpr auto kName = "rotate";
   require(x.defined() && x.dim() >= 2 && x.size(-1) > 0 && x.size(-1) % 2 == 0 && x.size(-2) > 0,
-          "{}: x must be [..., heads, d], d even, none of them 0", kName);
+          "{}: x must be [..., heads, d], d even, none of them 0, got {}", kName, describe(x));
+  check_floating(kName, "x", x);
   check_shape(kName, "position", position, x.sizes().slice(0, static_cast<size_t>(x.dim() - 2)));
+  require(position.scalar_type() == at::kLong, "{}: position must be Long, got {}", kName,
+          c10::toString(position.scalar_type()));
   require(position.device() == x.device(), "{}: position must be on {}, got {}", kName,
           x.device().str(), position.device().str());
   if (!use_kernel({x})) return rotate_reference(x, position, theta);

@@ -172,8 +172,10 @@ struct FusedScan : torch::autograd::Function<FusedScan> {
 void check(const SelectiveScan& s) {
   constexpr auto kName = "selective_scan";
   require(s.x.defined() && s.x.dim() == 3 && s.x.numel() > 0,
-          "{}: x must be [B, L, E], none of them 0", kName);
-  require(s.A.defined() && s.A.dim() == 2 && s.A.size(1) > 0, "{}: A must be [E, N]", kName);
+          "{}: x must be [B, L, E], none of them 0, got {}", kName, describe(s.x));
+  check_floating(kName, "x", s.x);
+  require(s.A.defined() && s.A.dim() == 2 && s.A.size(1) > 0, "{}: A must be [E, N], got {}", kName,
+          describe(s.A));
   const int64_t B = s.x.size(0), L = s.x.size(1), E = s.x.size(2), N = s.A.size(1);
   check_shape(kName, "A", s.A, {E, N});
   require(s.A.device() == s.x.device(), "{}: A must be on {}, got {}", kName, s.x.device().str(),
@@ -208,6 +210,8 @@ at::Tensor linear_scan(const at::Tensor& a, const at::Tensor& b, const at::Tenso
 ScanResult selective_scan(const SelectiveScan& s) {
   check(s);
   if (!use_kernel({s.x, s.A, s.h0})) return selective_scan_reference(s);
+  const auto largest = s.A.detach().max().item<float>();
+  require(!(largest > 0), "selective_scan: A must be at most 0, got {}", largest);
   const auto optional = [](const at::Tensor& x) {
     return x.defined() ? std::optional(x.contiguous()) : std::nullopt;
   };

@@ -43,7 +43,8 @@ struct FusedSwiGlu : torch::autograd::Function<FusedSwiGlu> {
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   constexpr auto kName = "swiglu";
   require(gate.defined() && gate.dim() > 0 && gate.size(-1) > 0,
-          "{}: gate must be [..., F], F not 0", kName);
+          "{}: gate must be [..., F], F not 0, got {}", kName, describe(gate));
+  check_floating(kName, "gate", gate);
   check_shape(kName, "up", up, gate.sizes());
   check_like(kName, "up", up, gate);
   if (!use_kernel({gate})) return swiglu_reference(gate, up);

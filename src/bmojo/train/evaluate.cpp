@@ -9,24 +9,35 @@ namespace {
 
 constexpr int64_t kLogitsAtOnce = int64_t{1} << 23;  // floats: 32 MB
 
-// For scored positions: -ln p of the token due, and whether it was the most likely.
+// Of the scored positions of a segment, in order.
 struct PositionScores {
-  at::Tensor nats, right;  // [n] double, bool
+  at::Tensor place;        // [n] index into the flattened targets
+  at::Tensor nats, right;  // [n] -ln p of the token due, double; whether it was the most likely
+
+  Score total() const {
+    return {nats.sum().item<double>(), place.size(0), right.sum().item<int64_t>()};
+  }
 };
 
-PositionScores position_scores(const nn::Model& model, const at::Tensor& hidden,
-                               const at::Tensor& targets) {
-  std::vector<at::Tensor> nats, right;
+// Reads a segment and moves the state behind it.
+PositionScores score_segment(const nn::Model& model, const Batch& part, nn::State& state) {
+  nn::CallOptions call;
+  call.documents = part.documents;
+  auto out = model.forward(part.ids, state, call);
+  state = std::move(out.state);
+  const auto targets = part.targets.flatten();
+  const auto place = (targets >= 0).nonzero().squeeze(1);
+  const auto hidden = out.hidden.flatten(0, 1);
+  std::vector<at::Tensor> nats = {at::zeros({0}, at::kDouble)};
+  std::vector<at::Tensor> right = {at::zeros({0}, at::kBool)};
   const int64_t block = std::max<int64_t>(kLogitsAtOnce / model.config().vocab_size, 1);
-  for (int64_t from = 0; from < targets.size(0); from += block) {
-    const int64_t count = std::min(block, targets.size(0) - from);
-    const auto due = targets.narrow(0, from, count);
-    const auto log_p = at::log_softmax(model.logits(hidden.narrow(0, from, count)), -1);
+  for (const auto& at_once : place.split(block)) {
+    const auto due = targets.index_select(0, at_once);
+    const auto log_p = at::log_softmax(model.logits(hidden.index_select(0, at_once)), -1);
     nats.push_back(-log_p.gather(1, due.unsqueeze(1)).squeeze(1).to(at::kDouble));
     right.push_back(log_p.argmax(-1).eq(due));
   }
-  if (nats.empty()) return {at::zeros({0}, at::kDouble), at::zeros({0}, at::kBool)};
-  return {at::cat(nats), at::cat(right)};
+  return {place, at::cat(nats), at::cat(right)};
 }
 
 }  // namespace
@@ -45,15 +56,7 @@ Score score(const nn::Model& model, const Batch& batch) {
   const int64_t length = batch.ids.size(1);
   for (int64_t from = 0; from < length; from += kEvalSegment) {
     const auto part = columns(batch, from, std::min(kEvalSegment, length - from));
-    nn::CallOptions call;
-    call.documents = part.documents;
-    auto out = model.forward(part.ids, state, call);
-    const auto targets = part.targets.flatten();
-    const auto scored = (targets >= 0).nonzero().squeeze(1);
-    const auto [nats, right] = position_scores(
-        model, out.hidden.flatten(0, 1).index_select(0, scored), targets.index_select(0, scored));
-    total += {nats.sum().item<double>(), scored.size(0), right.sum().item<int64_t>()};
-    state = std::move(out.state);
+    total += score_segment(model, part, state).total();
   }
   return total;
 }
@@ -66,28 +69,20 @@ TextScore score_text(const nn::Model& model, const TokenData& data,
   const TokenRange all{0, data.num_tokens()};
   int64_t document = -1, document_start = 0;
   for (int64_t from = 0; from < all.end; from += kEvalSegment) {
-    const int64_t count = std::min(kEvalSegment, all.end - from);
-    const auto ids = at::empty({1, count}, at::kLong), targets = at::empty({1, count}, at::kLong);
-    nn::CallOptions call;
-    call.documents.resize(count);
-    const auto span = [&](const at::Tensor& x) { return std::span(x.data_ptr<int64_t>(), count); };
-    read_in_order(data, all, from, {span(ids), span(targets), call.documents});
-    auto out = model.forward(ids, state, call);
-    state = std::move(out.state);
-    const auto due = targets.flatten();
-    const auto scored = (due >= 0).nonzero().squeeze(1);
-    const auto [nats, right] =
-        position_scores(model, out.hidden[0].index_select(0, scored), due.index_select(0, scored));
-    const auto* place = scored.data_ptr<int64_t>();
+    auto part = empty_batch(1, std::min(kEvalSegment, all.end - from), /*with_documents=*/true);
+    read_in_order(data, all, from, row_of(part, 0));
+    const auto scores = score_segment(model, part, state);
+    const auto* place = scores.place.data_ptr<int64_t>();
+    const int64_t count = part.ids.size(1);
     for (int64_t t = 0, i = 0; t < count; ++t) {
-      if (call.documents[t] != document) {
-        document = call.documents[t];
+      if (part.documents[t] != document) {
+        document = part.documents[t];
         document_start = from + t;
       }
-      if (i == scored.size(0) || place[i] != t) continue;
+      if (i == scores.place.size(0) || place[i] != t) continue;
       const int64_t bucket = std::bit_width(static_cast<uint64_t>(from + t - document_start));
       if (std::ssize(text.by_position) <= bucket) text.by_position.resize(bucket + 1);
-      const Score one{nats.data_ptr<double>()[i], 1, right.data_ptr<bool>()[i]};
+      const Score one{scores.nats.data_ptr<double>()[i], 1, scores.right.data_ptr<bool>()[i]};
       text.by_position[bucket] += one;
       text.total += one;
       ++i;

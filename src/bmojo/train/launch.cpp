@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "bmojo/base/printable.h"
+#include "bmojo/train/recipe.h"
 
 namespace bmojo::train {
 namespace {
@@ -31,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
 constexpr const char *kRank = "BMOJO_RANK", *kCount = "BMOJO_WORKERS", *kStore = "BMOJO_STORE";
-constexpr int kMostWorkers = 4096;
+constexpr const char* kThreads = "OMP_NUM_THREADS";  // torch would start a thread a core
 // Exit codes of the command line, and one between a worker and run_workers().
 constexpr int kFailed = 1, kMistake = 2, kLost = 3, kInterrupted = 130;
 // After a failure the others may end by themselves, then are asked to, then are killed. A caller's
@@ -105,20 +106,16 @@ class HeldSignals {
 };
 
 // Ours, with the variables of a worker.
-std::vector<std::string> environment_of(const Place& place) {
-  std::vector<std::string> entries = {fmt::format("{}={}", kRank, place.rank),
-                                      fmt::format("{}={}", kCount, place.count),
-                                      fmt::format("{}={}", kStore, place.store)};
+std::vector<std::string> environment_of(const Place& place, int threads) {
+  std::vector<std::string> entries = {
+      fmt::format("{}={}", kRank, place.rank), fmt::format("{}={}", kCount, place.count),
+      fmt::format("{}={}", kStore, place.store), fmt::format("{}={}", kThreads, threads)};
   const auto is_replaced = [](std::string_view entry) {
     const auto name = entry.substr(0, entry.find('='));
-    return name == kRank || name == kCount || name == kStore;
+    return name == kRank || name == kCount || name == kStore || name == kThreads;
   };
   for (char** entry = environ; *entry != nullptr; ++entry)
     if (!is_replaced(*entry)) entries.emplace_back(*entry);
-  // torch would start a thread a core in every worker; --threads still decides later.
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  if (!variable("OMP_NUM_THREADS"))
-    entries.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(cores / place.count, 1)));
   return entries;
 }
 
@@ -158,7 +155,8 @@ int say(std::string_view message, int code) {
 
 class Launcher {
  public:
-  Launcher(int count, char** argv) : argv_(argv), workers_(static_cast<size_t>(count)) {}
+  Launcher(int count, int threads, char** argv)
+      : threads_(threads), argv_(argv), workers_(static_cast<size_t>(count)) {}
   ~Launcher();
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
@@ -183,6 +181,7 @@ class Launcher {
   int verdict() const;
   int blame(int rank) const;
 
+  int threads_;
   char** argv_;
   MeetingPlace store_;
   HeldSignals signals_;
@@ -215,7 +214,7 @@ int Launcher::run() {
 
 void Launcher::start(int rank) {
   auto& worker = workers_[static_cast<size_t>(rank)];
-  auto entries = environment_of({rank, count(), "file:" + store_.path()});
+  auto entries = environment_of({rank, count(), "file:" + store_.path()}, threads_);
   std::vector<char*> environment;
   for (auto& entry : entries) environment.push_back(entry.data());
   environment.push_back(nullptr);
@@ -330,13 +329,13 @@ std::optional<Place> place_from_environment() {
   return place;
 }
 
-int run_workers(int count, int argc, char** argv) {
+int run_workers(int count, int threads, int argc, char** argv) {
   require(count >= 1 && count <= kMostWorkers, "workers: must be from 1 to {}, got {}",
           kMostWorkers, count);
   std::vector<char*> words(argv, argv + argc);
   words.push_back(nullptr);
   std::fflush(nullptr);
-  return Launcher(count, words.data()).run();
+  return Launcher(count, threads, words.data()).run();
 }
 
 void as_worker(const std::function<void()>& work) {

@@ -43,6 +43,9 @@ bool is_empty(Number) {
   return false;
 }
 
+// Of whatever is counted: products of two stay far from overflow.
+constexpr int64_t kMost = int64_t{1} << 40;
+
 // The largest number of rows that divides and keeps to `most` tokens.
 int64_t rows_at_once(int64_t rows, int64_t span, int64_t most) {
   int64_t best = 1;
@@ -57,7 +60,8 @@ void check_ranges(const Recipe& r) {
             value);
   };
   const auto at_least = [](std::string_view name, int64_t value, int64_t low) {
-    require(value >= low, "--{}: must be at least {}, got {}", name, low, value);
+    require(value >= low && value <= kMost, "--{}: must be from {} to 2^40, got {}", name, low,
+            value);
   };
   at_least("steps", r.steps, 0);
   at_least("tokens", r.tokens, 0);
@@ -65,12 +69,13 @@ void check_ranges(const Recipe& r) {
   at_least("micro-batch", r.micro_batch, 0);
   at_least("segment", r.segment, 0);
   at_least("bptt", r.bptt, 0);
-  at_least("context", r.context, -1);
-  at_least("seed", r.seed, 0);
-  at_least("workers", r.workers, 1);
+  if (r.context != kChosen) at_least("context", r.context, 0);
+  require(r.seed >= 0, "--seed: must be at least 0, got {}", r.seed);
+  require(r.workers >= 1 && r.workers <= kMostWorkers, "--workers: must be from 1 to {}, got {}",
+          kMostWorkers, r.workers);
   at_least("threads", r.threads, 0);
   at_least("keep", r.keep, 0);
-  at_least("eval-every", r.eval_every, 0);
+  if (r.eval_every != kChosen) at_least("eval-every", r.eval_every, 0);
   at_least("eval-tokens", r.eval_tokens, 0);
   at_least("sample-every", r.sample_every, 0);
   at_least("sample-tokens", r.sample_tokens, 1);
@@ -80,8 +85,8 @@ void check_ranges(const Recipe& r) {
   within("beta2", r.beta2, 0, 0.999999);
   within("weight-decay", r.weight_decay, 0, 1e6);
   within("clip", r.clip, 0, 1e30);
-  within("lr", r.lr, 0, 1e6);
-  within("ssm-lr", r.ssm_lr, 0, 1e6);
+  if (r.lr != kChosen) within("lr", r.lr, 0, 1e6);
+  if (r.ssm_lr != kChosen) within("ssm-lr", r.ssm_lr, 0, 1e6);
   within("min-lr", r.min_lr, 0, 1e6);
   within("max-minutes", r.max_minutes, 0, 1e9);
   within("val-fraction", r.val_fraction, 0, 0.99);
@@ -102,8 +107,10 @@ void resolve_rows(Recipe& r, int64_t task_length) {
   }
   if (r.segment == 0) r.segment = r.context > 0 ? std::min(r.context, kSegment) : kSegment;
   if (r.bptt == 0) r.bptt = 1;
+  require(r.bptt <= kMost / r.segment, "--segment x --bptt: must be at most 2^40, got {} x {}",
+          r.segment, r.bptt);
   const int64_t span = r.segment * r.bptt;
-  if (r.context < 0) r.context = span;
+  if (r.context == kChosen) r.context = span;
   require(r.context % span == 0,
           "--context: must be a multiple of segment x bptt = {} (or 0, endless), got {}", span,
           r.context);
@@ -155,6 +162,8 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
   plan.parameters = count_parameters(config);
   plan.span = r.segment * r.bptt;
   plan.carries = r.context != plan.span;
+  require(r.micro_batch <= kMost / plan.span, "--micro-batch: must be at most {}, got {}",
+          kMost / plan.span, r.micro_batch);
   if (r.batch_tokens == 0) {
     const int64_t wanted = task_length > 0 ? kTaskSequences * task_length : kBatchTokens;
     const int64_t unit = plan.span * std::max<int64_t>(r.micro_batch, 1) * r.workers;
@@ -178,9 +187,9 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
   }
   r.tokens = 0;  // said by the steps
   plan.num_steps = r.steps;
-  if (r.lr == 0) r.lr = default_rate(plan.parameters);
-  if (r.ssm_lr == 0) r.ssm_lr = default_ssm_rate(plan.parameters);
-  if (r.eval_every == 0) r.eval_every = std::max<int64_t>(r.steps / 10, 1);
+  if (r.lr == kChosen) r.lr = default_rate(plan.parameters);
+  if (r.ssm_lr == kChosen) r.ssm_lr = default_ssm_rate(plan.parameters);
+  if (r.eval_every == kChosen) r.eval_every = std::max<int64_t>(r.steps / 10, 1);
   if (r.eval_tokens == 0) r.eval_tokens = kEvalTokens;
   return plan;
 }

@@ -11,7 +11,9 @@
 namespace bmojo::train {
 
 // Everything a run is started with. Names are those of the flags with _ for -, and of run.toml.
-// 0 or empty means: chosen from the rest (see resolve).
+// 0 or empty means: chosen from the rest (see resolve); where 0 has a meaning, kChosen does.
+inline constexpr int kChosen = -1;
+inline constexpr int64_t kMostWorkers = 4096;
 struct Recipe {
   std::string preset, config, init_from;
   std::vector<std::string> set;
@@ -19,13 +21,13 @@ struct Recipe {
   std::vector<std::string> data, val_data;
   double val_fraction = 0;
   int64_t steps = 0, tokens = 0;
-  int64_t batch_tokens = 0, micro_batch = 0, segment = 0, bptt = 0, context = -1;
-  double lr = 0, ssm_lr = 0, min_lr = 1e-5, warmup = 0.05;
+  int64_t batch_tokens = 0, micro_batch = 0, segment = 0, bptt = 0, context = kChosen;
+  double lr = kChosen, ssm_lr = kChosen, min_lr = 1e-5, warmup = 0.05;
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1;
   bool recompute = false;
   int64_t seed = 0, workers = 1, threads = 0;
   std::string save_every = "10m";
-  int64_t keep = 2, eval_every = 0, eval_tokens = 0, sample_every = 0, sample_tokens = 64;
+  int64_t keep = 2, eval_every = kChosen, eval_tokens = 0, sample_every = 0, sample_tokens = 64;
   double max_minutes = 0;
   int64_t max_skips = 10;
 };
@@ -34,7 +36,7 @@ struct Field {
   std::string_view name;
   std::string_view value;  // what --help shows in its place
   std::string_view help;
-  // A resumed run must keep it. Files are known by what they hold, not by their paths.
+  // A resumed run must keep it. Data is known by what it holds, not by its paths.
   bool fixed = true;
 };
 
@@ -42,9 +44,9 @@ struct Field {
 template <typename AnyRecipe, typename Visit>
 void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"preset", "NAME", "A model by name: bmojo config --list"}, r.preset);
-  visit(Field{"config", "FILE", "A config.json, or a folder with one", false}, r.config);
+  visit(Field{"config", "FILE", "A config.json, or a folder with one"}, r.config);
   visit(Field{"set", "key=value", "Change a field of the config; may be repeated"}, r.set);
-  visit(Field{"init_from", "DIR", "Start from the weights of a checkpoint", false}, r.init_from);
+  visit(Field{"init_from", "DIR", "Start from the weights of a checkpoint"}, r.init_from);
   visit(Field{"task", "NAME[:…]", "Train on a synthetic task: bmojo task NAME --show"}, r.task);
   visit(Field{"data", "PATH…", "Train on token shards, made by bmojo tokenize", false}, r.data);
   visit(Field{"val_data", "PATH…", "Validate on these shards", false}, r.val_data);
@@ -74,7 +76,8 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"save_every", "500|10m", "Checkpoint every so many steps or minutes [10m]", false},
         r.save_every);
   visit(Field{"keep", "N", "Checkpoints kept; 0 = all [2]", false}, r.keep);
-  visit(Field{"eval_every", "STEPS", "Validate every so many steps [a tenth of the run]", false},
+  visit(Field{"eval_every", "STEPS", "Validate every so many steps; 0 = never [a tenth of the run]",
+              false},
         r.eval_every);
   visit(Field{"eval_tokens", "N", "Tokens of a validation [65536]", false}, r.eval_tokens);
   visit(Field{"sample_every", "STEPS", "Show a sample every so many steps [never]", false},

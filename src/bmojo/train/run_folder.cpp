@@ -8,6 +8,7 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
+#include "bmojo/data/tokenizer.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
 #include "bmojo/train/tensor_file.h"
@@ -164,13 +165,15 @@ int64_t step_of_line(const std::string& line) {
   }
 }
 
-// What std::filesystem throws while a run goes on is no mistake of the caller.
+// What goes wrong with files while a run goes on is no mistake of the caller.
 template <typename Work>
 void as_run_error(const fs::path& subject, Work&& work) {
   try {
     work();
   } catch (const fs::filesystem_error& error) {
     throw RunError(fmt::format("{}: {}", subject.string(), error.code().message()));
+  } catch (const Error& error) {
+    throw RunError(error.what());
   }
 }
 
@@ -182,8 +185,7 @@ void write_shared_files(const fs::path& folder, const Snapshot& snapshot) {
     moments.emplace_back(name, x);
   });
   write_tensors(folder / kOptimizerFile, moments);
-  if (!snapshot.tokenizer.empty())
-    write_text(folder / snapshot.tokenizer.filename(), read_text(snapshot.tokenizer));
+  if (!snapshot.tokenizer.empty()) write_text(folder / kTokenizerFile, snapshot.tokenizer);
   write_text(folder / kProgressFile, snapshot.progress.dump(1) + "\n");
 }
 
@@ -198,6 +200,7 @@ void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Wor
   try {
     as_run_error(folder, [&] {
       if (workers.first()) {
+        before_file_change();
         fs::remove_all(folder);
         before_file_change();
         fs::create_directory(folder);
@@ -215,8 +218,9 @@ void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Wor
       workers.barrier();
     });
   } catch (...) {
+    // Room for others on a full disk. Worker 0 hears of a failure elsewhere by losing that worker.
     std::error_code ignored;
-    fs::remove_all(folder, ignored);  // room for others on a full disk
+    if (workers.first()) fs::remove_all(folder, ignored);
     throw;
   }
 }
@@ -226,8 +230,10 @@ void mark(const fs::path& run, int64_t latest, int64_t best) {
     if (step >= 0 && link_target(run / name) != step_name(step))
       replace_link(run / name, step_name(step));
   };
-  point(kLatest, latest);
-  if (best >= 0 && fs::exists(step_folder(run, best))) point(kBest, best);
+  as_run_error(run, [&] {
+    point(kLatest, latest);
+    if (best >= 0 && fs::exists(step_folder(run, best))) point(kBest, best);
+  });
 }
 
 void prune(const fs::path& run, int64_t keep) {
@@ -270,7 +276,10 @@ void remove_unfinished(const fs::path& run) {
     const bool partial = name.starts_with("step-") && name.ends_with(kPartial);
     if (partial || name.find(".tmp-") != std::string::npos) leftovers.push_back(entry.path());
   }
-  for (const auto& path : leftovers) fs::remove_all(path);
+  for (const auto& path : leftovers) {
+    before_file_change();
+    fs::remove_all(path);
+  }
 }
 
 Json load_progress(const fs::path& checkpoint) {

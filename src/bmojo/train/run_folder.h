@@ -28,10 +28,10 @@ inline constexpr const char* kProgressFile = "train.json";
 struct Snapshot {
   nn::Model& model;
   nn::AdamW& optimizer;
-  std::vector<std::string> names;   // of the optimiser's parameters, group after group
-  std::vector<nn::State>& states;   // carried memories, a micro-batch each; empty: none
-  Json progress;                    // step, tokens, …: what train.json holds
-  std::filesystem::path tokenizer;  // copied along; empty: none
+  std::vector<std::string> names;  // of the optimiser's parameters, group after group
+  std::vector<nn::State>& states;  // carried memories, a micro-batch each; empty: none
+  Json progress;                   // step, tokens, …: what train.json holds
+  const std::string& tokenizer;    // what tokenizer.model holds; empty: none
 };
 
 // Writes run/step-N. Every worker calls it.

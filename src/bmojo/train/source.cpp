@@ -15,6 +15,13 @@ static_assert(kNotScored == nn::kUnscored);
 // Validation rows of an endless stream are read this long.
 constexpr int64_t kEndlessValidation = 8192;
 
+void count_scored(Batch& batch) {
+  const std::span targets(batch.targets.data_ptr<int64_t>(), batch.targets.numel());
+  batch.num_scored = std::ranges::count_if(targets, [](int64_t id) { return id != kNotScored; });
+}
+
+}  // namespace
+
 Batch empty_batch(int64_t rows, int64_t length, bool with_documents) {
   Batch batch;
   batch.ids = at::empty({rows, length}, at::kLong);
@@ -30,13 +37,6 @@ Reading row_of(Batch& batch, int64_t row) {
           batch.documents.empty() ? std::span<int64_t>() : part(batch.documents.data())};
 }
 
-void count_scored(Batch& batch) {
-  const std::span targets(batch.targets.data_ptr<int64_t>(), batch.targets.numel());
-  batch.num_scored = std::ranges::count_if(targets, [](int64_t id) { return id != kNotScored; });
-}
-
-}  // namespace
-
 Batch columns(const Batch& batch, int64_t from, int64_t count) {
   const int64_t rows = batch.ids.size(0), length = batch.ids.size(1);
   if (count == length) return batch;
@@ -50,6 +50,16 @@ Batch columns(const Batch& batch, int64_t from, int64_t count) {
   return part;
 }
 
+Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t count) {
+  auto batch = empty_batch(count, task.length, /*with_documents=*/false);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto out = row_of(batch, i);
+    draw(task, seed, split, first + i, out.ids, out.targets);
+  }
+  count_scored(batch);
+  return batch;
+}
+
 Source::Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
                std::shared_ptr<const TokenData> data)
     : recipe_(recipe), plan_(plan), task_(std::move(task)), data_(std::move(data)) {
@@ -58,6 +68,7 @@ Source::Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
     num_validation_rows_ = std::max<int64_t>(recipe.eval_tokens / task_->length, 1);
     return;
   }
+  tokenizer_text_ = data_->tokenizer_text();
   const int64_t total = data_->num_tokens();
   auto held_out = static_cast<int64_t>(recipe.val_fraction * static_cast<double>(total));
   packing_ = std::make_unique<Packing>(*data_, TokenRange{0, total - held_out}, recipe.context,
@@ -86,32 +97,23 @@ Source::Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
 }
 
 Batch Source::train(int64_t step, int64_t row, int64_t count) const {
-  auto batch = empty_batch(count, plan_.span, !task_);
-  for (int64_t i = 0; i < count; ++i) {
-    const auto out = row_of(batch, i);
-    if (task_)
-      draw(*task_, recipe_.seed, Split::train, step * plan_.num_rows + row + i, out.ids,
-           out.targets);
-    else
-      packing_->read(row + i, step * plan_.span, out);
-  }
+  if (task_) return draw(*task_, recipe_.seed, Split::train, step * plan_.num_rows + row, count);
+  auto batch = empty_batch(count, plan_.span, /*with_documents=*/true);
+  for (int64_t i = 0; i < count; ++i) packing_->read(row + i, step * plan_.span, row_of(batch, i));
   count_scored(batch);
   return batch;
 }
 
 // Spread evenly over what is held out, so that a short validation is of all of it.
 Batch Source::validation(int64_t row, int64_t count) const {
-  auto batch = empty_batch(count, validation_length_, !task_);
+  if (task_) return draw(*task_, recipe_.seed, Split::test, row, count);
+  auto batch = empty_batch(count, validation_length_, /*with_documents=*/true);
+  const int64_t room = validation_range_.end - validation_range_.begin - 1 - validation_length_;
   for (int64_t i = 0; i < count; ++i) {
-    const auto out = row_of(batch, i);
-    if (task_) {
-      draw(*task_, recipe_.seed, Split::test, row + i, out.ids, out.targets);
-      continue;
-    }
-    const int64_t room = validation_range_.end - validation_range_.begin - 1 - validation_length_;
     const int64_t place =
         num_validation_rows_ > 1 ? room * (row + i) / (num_validation_rows_ - 1) : 0;
-    read_in_order(*validation_data_, validation_range_, validation_range_.begin + place, out);
+    read_in_order(*validation_data_, validation_range_, validation_range_.begin + place,
+                  row_of(batch, i));
   }
   count_scored(batch);
   return batch;

@@ -20,8 +20,15 @@ struct Batch {
   int64_t num_scored = 0;
 };
 
+// One to be filled, row by row.
+Batch empty_batch(int64_t rows, int64_t length, bool with_documents);
+Reading row_of(Batch& batch, int64_t row);
+
 // Tokens [from, from + count) of every row.
 Batch columns(const Batch& batch, int64_t from, int64_t count);
+
+// Sequences [first, first + count) of a task.
+Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t count);
 
 // Where training and validation read: a task, or token shards. Every batch is a function of the
 // seed and the step.
@@ -40,13 +47,15 @@ class Source {
 
   bool is_task() const { return task_.has_value(); }
   const TokenData* data() const { return data_.get(); }
-  Json identity() const;  // digests, for --resume
+  const std::string& tokenizer_text() const { return tokenizer_text_; }  // goes with checkpoints
+  Json identity() const;                                                 // digests, for --resume
 
  private:
   Recipe recipe_;
   Plan plan_;
   std::optional<Task> task_;
   std::shared_ptr<const TokenData> data_, validation_data_;
+  std::string tokenizer_text_;
   TokenRange validation_range_;
   std::unique_ptr<Packing> packing_;
   int64_t num_validation_rows_ = 0, validation_length_ = 0;

@@ -27,6 +27,19 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Adds the seconds until it goes out of scope.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() { total_ += now() - start_; }
+
+ private:
+  double& total_;
+  double start_ = now();
+};
+
 double norm_of(double a, double b) { return std::sqrt(a * a + b * b); }
 
 }  // namespace
@@ -76,7 +89,7 @@ Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Worke
   started_ = saved_at_ = now();
 }
 
-double Trainer::elapsed() const { return seconds_before_ + now() - started_; }
+double Trainer::seconds_running() const { return now() - started_; }
 
 Snapshot Trainer::snapshot() {
   return {.model = model_,
@@ -85,7 +98,7 @@ Snapshot Trainer::snapshot() {
           .states = states_,
           .progress = {{"step", step_},
                        {"tokens", step_ * plan_.tokens_per_step()},
-                       {"seconds", elapsed()},
+                       {"seconds", seconds_before_ + seconds_running()},
                        {"skipped", num_skipped_},
                        {"skipped_in_a_row", skipped_in_a_row_},
                        {"last_loss", last_loss_},
@@ -93,8 +106,7 @@ Snapshot Trainer::snapshot() {
                        {"best_step", best_step_},
                        {"recipe", fixed_fields(recipe_)},
                        {"source", source_.identity()}},
-          .tokenizer = source_.data() != nullptr ? source_.data()->tokenizer_file()
-                                                 : std::filesystem::path()};
+          .tokenizer = source_.tokenizer_text()};
 }
 
 void Trainer::resume(int64_t step) {
@@ -105,7 +117,7 @@ void Trainer::resume(int64_t step) {
   require_same(progress.at("source"), source_.identity(), folder);
   require_same(to_json(load_config(checkpoint)), to_json(model_.config()), folder);
   load(checkpoint, snapshot(), workers_);
-  step_ = saved_step_ = progress.at("step");
+  step_ = saved_step_ = first_step_ = progress.at("step");
   seconds_before_ = progress.at("seconds");
   num_skipped_ = progress.at("skipped");
   skipped_in_a_row_ = progress.at("skipped_in_a_row");
@@ -150,14 +162,23 @@ StepReport Trainer::step() {
   double num_scored = 0;
   for (int64_t m = 0; m < plan_.num_micro; ++m) {
     const int64_t row = workers_.rank() * rows + m * recipe_.micro_batch;
-    batches.push_back(source_.train(step_, row, recipe_.micro_batch));
+    {
+      const Stopwatch reading(overhead_.reading);
+      batches.push_back(source_.train(step_, row, recipe_.micro_batch));
+    }
     num_scored += static_cast<double>(batches.back().num_scored);
   }
   num_scored = workers_.sum({num_scored})[0];
   const double scale = num_scored > 0 ? 1 / num_scored : 0;
 
   double loss = 0;
+  const auto states_before = states_;
   for (int64_t m = 0; m < plan_.num_micro; ++m) {
+    if (m > 0 && is_stop_asked()) {
+      states_ = states_before;
+      return {.abandoned = true};
+    }
+    if (m > 0) show_line(fmt::format(" + {}/{}", m, plan_.num_micro));
     if (m + 1 == plan_.num_micro) buckets_->arm();
     nn::State state = states_.empty() ? nn::State() : states_[m];
     loss += backward(batches[m], state, scale);
@@ -198,6 +219,7 @@ Score Trainer::validate() const {
 }
 
 void Trainer::save() {
+  const Stopwatch saving(overhead_.saving);
   const auto metrics = around_.out / kMetricsFile;
   if (workers_.first() && std::filesystem::exists(metrics)) sync_path(metrics);
   train::save(around_.out, step_, snapshot(), workers_);
@@ -225,6 +247,11 @@ bool Trainer::is_save_due() const {
   return workers_.max(workers_.first() && now() - saved_at_ > 60 * save_every_.minutes) > 0;
 }
 
+// A decision of one worker alone would leave the others waiting.
+bool Trainer::is_stop_asked() const {
+  return workers_.max(around_.stop_asked && around_.stop_asked()) > 0;
+}
+
 Ending Trainer::run() {
   const double deadline = recipe_.max_minutes > 0 ? now() + 60 * recipe_.max_minutes
                                                   : std::numeric_limits<double>::max();
@@ -232,14 +259,22 @@ Ending Trainer::run() {
   while (step_ < plan_.num_steps && ending == Ending::done) {
     const double start = now();
     const auto report = step();
-    const double seconds = now() - start;
+    if (report.abandoned) {
+      if (step_ != saved_step_) save();
+      ending = Ending::interrupted;
+      break;
+    }
+    tokens_per_second_ = static_cast<double>(plan_.tokens_per_step()) / (now() - start);
     validation_.reset();
     const bool last = step_ == plan_.num_steps;
-    const bool validates =
-        source_.num_validation_rows() > 0 && (step_ % recipe_.eval_every == 0 || last);
+    const bool validates = source_.num_validation_rows() > 0 && recipe_.eval_every > 0 &&
+                           (step_ % recipe_.eval_every == 0 || last);
     const bool is_best = validates && validate_now();
-    log(report, seconds);
-    show(report, seconds);
+    {
+      const Stopwatch logging(overhead_.logging);
+      log(report);
+      show(report);
+    }
     if (!report.skipped && recipe_.sample_every > 0 && step_ % recipe_.sample_every == 0)
       show_sample();
     if (skipped_in_a_row_ >= recipe_.max_skips)
@@ -248,17 +283,17 @@ Ending Trainer::run() {
           "at step {}; the last good checkpoint is {}",
           skipped_in_a_row_, step_,
           saved_step_ >= 0 ? step_folder("", saved_step_).string() : "none"));
-    // A decision of one worker alone would leave the others waiting.
-    const double stop = around_.stop_asked() ? 2 : now() > deadline ? 1 : 0;
-    const double decided = workers_.max(stop);
-    if (decided > 0) ending = decided > 1 ? Ending::interrupted : Ending::out_of_time;
-    if (last || is_best || decided > 0 || is_save_due()) save();
+    if (is_stop_asked())
+      ending = Ending::interrupted;
+    else if (workers_.max(now() > deadline) > 0)
+      ending = Ending::out_of_time;
+    if (last || is_best || ending != Ending::done || is_save_due()) save();
   }
   line_.clear();
   return ending;
 }
 
-void Trainer::log(const StepReport& report, double seconds) {
+void Trainer::log(const StepReport& report) {
   if (!workers_.first()) return;
   const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(); };
   const auto& groups = optimizer_->groups();
@@ -270,8 +305,11 @@ void Trainer::log(const StepReport& report, double seconds) {
                {"grad_norm", number(report.grad_norm)},
                {"grad_norm_ssm", number(report.grad_norm_ssm)},
                {"grad_norm_rest", number(report.grad_norm_rest)},
-               {"tokens_per_s", static_cast<double>(plan_.tokens_per_step()) / seconds},
-               {"seconds", elapsed()},
+               {"tokens_per_s", tokens_per_second_},
+               {"seconds", seconds_before_ + seconds_running()},
+               {"read_seconds", overhead_.reading - logged_.reading},
+               {"log_seconds", overhead_.logging - logged_.logging},
+               {"save_seconds", overhead_.saving - logged_.saving},
                {"skipped", num_skipped_}};
   if (validation_) {
     line["val_loss"] = number(validation_->loss());
@@ -280,6 +318,7 @@ void Trainer::log(const StepReport& report, double seconds) {
   if (step_ % kMemoriesEvery == 0 || step_ == 1)
     if (auto held = memories(); !held.empty()) line["memories"] = std::move(held);
   std::ofstream file(around_.out / kMetricsFile, std::ios::app | std::ios::binary);
+  logged_ = overhead_;
   file << line.dump() << '\n';
   file.flush();
   if (!file)
@@ -309,8 +348,7 @@ Json Trainer::memories() const {
   return held;
 }
 
-// "step 120/2000  loss 3.214  41.2 k tok/s  62 % of sgemm  3:20 left  1.21 GB"
-void Trainer::show(const StepReport& report, double seconds) {
+void Trainer::show(const StepReport& report) {
   if (validation_) {
     auto text = fmt::format("step {}: validation loss {:.4f}", step_, validation_->loss());
     if (source_.is_task())
@@ -320,17 +358,25 @@ void Trainer::show(const StepReport& report, double seconds) {
   if (report.skipped)
     line_.say(fmt::format("step {}: loss or gradient not finite, skipped ({} in a row)", step_,
                           skipped_in_a_row_));
+  show_line("");
+}
+
+// "step 120/2000  loss 3.2140  41.2 ktok/s  62 % of sgemm  3:20 left  1.21 GB". In the middle of a
+// step, which may take minutes, the numbers are those of the last one.
+void Trainer::show_line(std::string_view part) {
   if (!line_.is_due()) return;
-  const double speed = static_cast<double>(plan_.tokens_per_step()) / seconds;
-  const double left = static_cast<double>(plan_.num_steps - step_) * seconds;
-  auto text = fmt::format("step {}/{}  loss {:.4f}  {}", step_, plan_.num_steps, report.loss,
-                          si(speed, "tok/s"));
-  if (around_.flops_limit > 0)
-    text += fmt::format("  {:.0f} % of sgemm",
-                        100 * speed * flops_per_token_ / (around_.flops_limit * workers_.count()));
-  text += fmt::format("  {} left  {}", clock_text(left),
-                      si(static_cast<double>(process_memory("VmRSS")), "B"));
-  line_.show(text);
+  auto text = fmt::format("step {}/{}{}", step_, plan_.num_steps, part);
+  if (step_ > first_step_) {
+    text += fmt::format("  loss {:.4f}  {}", last_loss_, si(tokens_per_second_, "tok/s"));
+    if (around_.flops_limit > 0)
+      text += fmt::format("  {:.0f} % of sgemm", 100 * tokens_per_second_ * flops_per_token_ /
+                                                     (around_.flops_limit * workers_.count()));
+    // At the pace so far, with all that came between the steps.
+    const double pace = seconds_running() / static_cast<double>(step_ - first_step_);
+    text +=
+        fmt::format("  {} left", clock_text(static_cast<double>(plan_.num_steps - step_) * pace));
+  }
+  line_.show(text + "  " + si(static_cast<double>(process_memory("VmRSS")), "B"));
 }
 
 // Text for a terminal: line breaks stay, other control characters are shown as escapes, and ids the

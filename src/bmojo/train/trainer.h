@@ -30,7 +30,15 @@ bool is_ssm(const std::string& name);
 struct StepReport {
   double loss = 0;  // mean over the scored tokens of the whole batch
   double grad_norm = 0, grad_norm_ssm = 0, grad_norm_rest = 0;
-  bool skipped = false;  // something was not finite: no weight has changed
+  bool skipped = false;    // something was not finite: no weight has changed
+  bool abandoned = false;  // a signal came in its middle: nothing of it has happened
+};
+
+// What a run does beside computing, in seconds.
+struct Overhead {
+  double reading = 0, logging = 0, saving = 0;  // making batches; metrics and progress; checkpoints
+
+  double total() const { return reading + logging + saving; }
 };
 
 // Why a run ended.
@@ -59,20 +67,24 @@ class Trainer {
   const nn::Model& model() const { return model_; }
   std::optional<double> best_loss() const { return best_loss_; }
   double last_loss() const { return last_loss_; }
+  // Since this process began: what it did beside computing, and all of it.
+  const Overhead& overhead() const { return overhead_; }
+  double seconds_running() const;
 
  private:
   double backward(const Batch& batch, nn::State& state, double scale);
   void set_rates();
-  void log(const StepReport& report, double seconds);
+  void log(const StepReport& report);
   Json memories() const;
-  void show(const StepReport& report, double seconds);
+  void show(const StepReport& report);
+  void show_line(std::string_view part);
   bool validate_now();  // whether it is the best so far
   void show_sample();
   std::string text_of(const std::vector<int64_t>& ids) const;
   void save();
   bool is_save_due() const;
+  bool is_stop_asked() const;  // of any worker
   Snapshot snapshot();
-  double elapsed() const;
 
   Recipe recipe_;
   Plan plan_;
@@ -89,13 +101,15 @@ class Trainer {
   nn::State last_state_;           // of the last micro-batch, for what the memories hold
   StatusLine line_;
 
-  int64_t step_ = 0, saved_step_ = -1, num_skipped_ = 0, skipped_in_a_row_ = 0;
-  double last_loss_ = 0;
+  int64_t step_ = 0, first_step_ = 0 /* of this process */, saved_step_ = -1, num_skipped_ = 0,
+          skipped_in_a_row_ = 0;
+  double last_loss_ = 0, tokens_per_second_ = 0;
   std::optional<double> best_loss_;
   int64_t best_step_ = -1;
   std::optional<Score> validation_;  // of this step
   double seconds_before_ = 0;        // of the run before it was resumed
   double started_ = 0, saved_at_ = 0;
+  Overhead overhead_, logged_;  // so far; by the last line of metrics
   double flops_per_token_ = 0;
 };
 

@@ -19,7 +19,9 @@
 #include <string_view>
 #include <utility>
 
+#include "bmojo/base/digest.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/train/heartbeat.h"
 
 // c10d declares its Gloo part under this name only. The headers of gloo come from another version
 // than the code inside torch: they may be included, but nothing of gloo is made or called here
@@ -40,8 +42,8 @@ using Milliseconds = std::chrono::milliseconds;
 
 // Machines start at their own pace.
 constexpr Milliseconds kJoining = std::chrono::minutes(5);
-// Only a machine that vanished without a word is given up after this. A process that ends closes
-// its connections, which ends a wait at once; one that is silent may be validating for hours.
+// A process that ends closes its connections, which ends a wait at once; a machine that vanishes is
+// noticed by the heartbeat. One that is slow may be validating for hours.
 constexpr Milliseconds kPatience = std::chrono::hours(24);
 
 constexpr std::string_view kFile = "file:";
@@ -130,7 +132,7 @@ std::string address_towards(const Address& other) {
   return address;
 }
 
-c10::intrusive_ptr<c10d::Store> open_store(const Place& place) {
+c10::intrusive_ptr<c10d::Store> open_store(const Place& place, bool serve) {
   c10::intrusive_ptr<c10d::Store> store;
   if (place.store.starts_with(kFile)) {
     store = c10::make_intrusive<c10d::FileStore>(place.store.substr(kFile.size()), place.count);
@@ -138,12 +140,27 @@ c10::intrusive_ptr<c10d::Store> open_store(const Place& place) {
     const auto address = parse_address(place.store);
     c10d::TCPStoreOptions options;
     options.port = address.port;
-    options.isServer = place.rank == 0 && !place.store_is_served;
+    options.isServer = serve && place.rank == 0 && !place.store_is_served;
     options.timeout = kJoining;
     store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
   }
   store->setTimeout(kJoining);
-  return c10::make_intrusive<c10d::PrefixStore>("bmojo", store);
+  // torchrun keeps its store when it starts a run again.
+  const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  return c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("bmojo/{}", restarts != nullptr ? restarts : "0"), store);
+}
+
+// The wait for a worker that is lost cannot be called off, so the process ends here. A checkpoint
+// that is being written stays unfinished, as after a kill.
+[[noreturn]] void end_without(const Place& place, const Heartbeat::Pace& pace,
+                              const std::string& who) {
+  fmt::print(stderr,
+             "bmojo: worker {} of {}: lost {} (silent for {} s); the last checkpoint stays\n",
+             place.rank, place.count, who,
+             std::chrono::duration_cast<std::chrono::seconds>(pace.silence).count());
+  std::fflush(stderr);
+  ::_exit(1);
 }
 
 auto open_device(const Place& place) {
@@ -159,12 +176,24 @@ auto open_device(const Place& place) {
 
 struct Workers::Group {
   c10::intrusive_ptr<ProcessGroupGloo> gloo;
+  std::unique_ptr<Heartbeat> heartbeat;  // none on one machine: run_workers() sees who ends
 
   explicit Group(const Place& place) {
     auto options = ProcessGroupGloo::Options::create(kJoining);
     options->devices.push_back(open_device(place));
-    gloo = c10::make_intrusive<ProcessGroupGloo>(open_store(place), place.rank, place.count,
-                                                 std::move(options));
+    gloo = c10::make_intrusive<ProcessGroupGloo>(open_store(place, /*serve=*/true), place.rank,
+                                                 place.count, std::move(options));
+  }
+
+  // Once all have come.
+  void start_heartbeat(const Place& place) {
+    const Heartbeat::Pace pace;
+    const auto add = [store = open_store(place, /*serve=*/false)](const std::string& key,
+                                                                  int64_t amount) {
+      return store->add(key, amount);
+    };
+    const auto lost = [place, pace](const std::string& who) { end_without(place, pace, who); };
+    heartbeat = std::make_unique<Heartbeat>(place.rank, place.count, add, lost, pace);
   }
 
   // Around the ring, piece by piece: the order of the additions depends on the size and on the
@@ -195,9 +224,13 @@ Workers Workers::join(const Place& place) {
   // What goes wrong is reported once, by us: torch would print each attempt and a stack.
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
-  workers.group_ = or_lost(place.rank, place.count, "the others while joining them",
-                           [&] { return std::make_shared<const Group>(place); });
+  const auto joining = [&](auto call) {
+    return or_lost(place.rank, place.count, "the others while joining them", call);
+  };
+  auto group = joining([&] { return std::make_shared<Group>(place); });
+  workers.group_ = group;
   workers.barrier();
+  if (!place.store.starts_with(kFile)) joining([&] { group->start_heartbeat(place); });
   // All have come: the file has served, and a run that is killed leaves none behind.
   if (workers.first() && place.store.starts_with(kFile))
     std::remove(place.store.substr(kFile.size()).c_str());
@@ -232,6 +265,16 @@ double Workers::max(double value) const {
   const auto one = at::full({1}, value, at::kDouble);
   group_->start(one, c10d::ReduceOp::MAX)->wait();
   return one.item<double>();
+}
+
+void Workers::require_same(const std::string& what, const std::string& text) const {
+  Digest digest;
+  digest.update(text);
+  // As many digits as a double holds.
+  const auto digits = digest.text().substr(digest.text().size() - 12);
+  const auto number = static_cast<double>(std::stoull(digits, nullptr, 16));
+  require(max(number) == -max(-number), "workers: {} must be the same for all {}, but it differs",
+          what, count_);
 }
 
 void Workers::barrier() const { sum(std::vector<double>{0}); }

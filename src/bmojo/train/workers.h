@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "bmojo/train/launch.h"
@@ -20,7 +21,8 @@ class PendingSum {
 // order, and gives all of them the same bits. Alone, a call changes nothing and returns at once.
 //
 // A worker that has ended is noticed by the others in their next call, which throws LostWorker. One
-// that is slow, while it saves or validates, is waited for. Copies share the connections.
+// that is slow, while it saves or validates, is waited for. One on another machine that has fallen
+// silent ends the process (Heartbeat). Copies share the connections.
 class Workers {
  public:
   Workers() = default;  // alone
@@ -37,6 +39,8 @@ class Workers {
   std::shared_ptr<PendingSum> start_sum(const at::Tensor& tensor) const;
   double max(double value) const;  // a NaN counts as infinity
   void barrier() const;
+  // Error on all of them where not all have the same text. `what` names it.
+  void require_same(const std::string& what, const std::string& text) const;
 
  private:
   struct Group;

@@ -1,0 +1,25 @@
+"""What the committed results promise, and that they are of the recipes as they are now."""
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import demo  # noqa: E402
+from experiment import load_recipe  # noqa: E402
+
+
+def test_the_demo_holds_for_five_seeds():
+    recipe = load_recipe(ROOT / "configs/demo.toml")
+    demo.check_reach(recipe, "demo.toml")
+    rows = json.loads((ROOT / "results/demo.json").read_text())["runs"]
+    assert [row["seed"] for row in rows] == [1, 2, 3, 4, 5]
+    for row in rows:
+        assert row["recipe"] == recipe and row["task"] == recipe["task"] and row["twin"] == demo.TWIN
+        ours, twin = row["bmojo"], row["without"]
+        assert ours["steps"] == twin["steps"] == recipe["steps"]
+        assert ours["answers"] == twin["answers"] >= 1000
+        assert ours["accuracy"] >= 0.9 and ours["accuracy"] - twin["accuracy"] >= 0.3
+        assert max(ours["seconds"], twin["seconds"]) <= 240  # they run side by side
+    assert "At least 90 % and 30 points above its twin: 5 of 5 seeds." in demo.summary(rows)
