@@ -7,7 +7,7 @@ CMAKE := cmake
 BUILD := build/release
 export TORCH
 
-.PHONY: all setup build demo test test-fast bench bench-full format lint sanitize mutants clean
+.PHONY: all setup build demo test test-fast bench bench-full bench-train format lint sanitize mutants clean
 
 all: build
 
@@ -38,6 +38,9 @@ bench: build
 bench-full: build
 	@.venv/bin/python tools/bench_full.py --bin $(BUILD)/bin
 
+bench-train: build
+	@.venv/bin/python tools/bench_train.py --bin $(BUILD)/bin
+
 SOURCES := $(shell find src tests bench -name "*.cpp" -o -name "*.h")
 
 format:
@@ -54,6 +57,9 @@ sanitize: setup
 	@$(CMAKE) --preset sanitize --log-level=WARNING >/dev/null
 	@$(CMAKE) --build --preset sanitize
 	@ctest --preset sanitize
+	@$(CMAKE) --preset sanitize-threads --log-level=WARNING >/dev/null
+	@$(CMAKE) --build --preset sanitize-threads
+	@ctest --preset sanitize-threads
 
 mutants: build
 	@.venv/bin/python tools/mutants.py

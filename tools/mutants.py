@@ -570,7 +570,7 @@ MUTANTS = [
         "tasks-run-twice", "nn/parallel.cpp",
         "for (int64_t i = next++; i < n; i = next++) task(i);",
         "for (int64_t i = next++; i < n; i = next++) task(i), task(i);",
-        "nn/kernel Case/Kernel.SameBitsForEveryThreadCountAndInstructionSet/rms_norm_block_and_one",
+        "nn/kernel Case/OrderedKernel.SameBitsForEveryThreadCountAndInstructionSet/rms_norm_block_and_one",
         "two threads do every task twice, and sums are doubled",
     ),
     Mutant(
@@ -797,9 +797,66 @@ MUTANTS = [
     ),
     Mutant(
         "metrics-not-cut", "train/trainer.cpp",
-        "if (workers_.first()) cut_metrics(around_.out, step_);",
+        "  cut_metrics(around_.out, step_);",
         "",
         "cli/train test_resumed_is_unbroken_to_the_bit", "lines behind the checkpoint stay",
+    ),
+    Mutant(
+        "abandoned-step-keeps-memories", "train/trainer.cpp",
+        "      states_ = states_before;",
+        "",
+        "cli/train test_a_signal_does_not_wait_for_a_long_step",
+        "memories of a step that a signal ended are read twice",
+    ),
+    Mutant(
+        "warm-up-dropped", "train/recipe.cpp",
+        "if (at < warmup) return peak * (at + 1) / warmup;",
+        "",
+        "train/trainer Schedule.RisesThenFallsToTheLeast", "the rate starts at its peak",
+    ),
+    Mutant(
+        "norms-decay", "train/trainer.cpp",
+        'name == "embedding.weight" || name == "head.weight";',
+        'name == "embedding.weight" || name == "head.weight" || name.ends_with("norm.weight");',
+        "train/trainer Groups.WhatDecaysAndWhatIsTheSsms", "weight decay pulls the gains to zero",
+    ),
+    Mutant(
+        "states-not-restored", "train/run_folder.cpp",
+        "    restore_states(checkpoint / state_name(workers.rank()), snapshot.model.layers().size(),",
+        "    std::ignore = std::tuple(snapshot.model.layers().size(),",
+        "cli/train test_resumed_is_unbroken_to_the_bit", "a resumed run forgets its memories",
+    ),
+    Mutant(
+        "no-manifest", "train/run_folder.cpp",
+        "        write_manifest(folder);",
+        "",
+        "cli/train test_a_run_leaves_what_is_promised", "a checkpoint has no manifest",
+    ),
+    Mutant(
+        "bucket-not-summed", "train/gradient_buckets.cpp",
+        "      gradient.copy_(bucket.gradients[j]);",
+        "      (void)gradient;",
+        "train/workers GradientBuckets.AreThoseOfOneProcess", "a worker keeps its own gradients",
+    ),
+    Mutant(
+        "stop-of-one-worker", "train/trainer.cpp",
+        "return workers_.max(around_.stop_asked && around_.stop_asked()) > 0;",
+        "return around_.stop_asked && around_.stop_asked();",
+        "cli/workers test_a_signal_saves_and_ends_both", "a worker stops alone",
+    ),
+    Mutant(
+        "goodbye-unheard", "train/heartbeat.cpp",
+        "if (beats >= kGoodbye) next_heard_ = Clock::time_point::max();",
+        "",
+        "train/heartbeat Heartbeat.OneThatSaysGoodbyeIsNot",
+        "a worker that is done counts as lost",
+    ),
+    Mutant(
+        "empty-range-seen", "kernels/memory_attention.cpp",
+        "if (from > high || until <= low || until <= from) continue;",
+        "if (from > high || until <= low) continue;",
+        "kernels/kernels Kernels.AttentionIgnoresKeysThatNoQuerySees",
+        "a key that no query sees is written to",
     ),
 ]
 
