@@ -33,14 +33,14 @@ def write_text(folder):
 
 def train(bmojo, tokens, out, workers):
     """{"tokens_per_s": […], "read": s, "log": s, "save": s} of one run; per step but for saving."""
-    sets = [f"{key}={value}" for key, value in config("bmojo").items() if key != "vocab_size"]
-    flags = [word for each in sets for word in ("--set", each)]
+    flags = [word for key, value in config("bmojo").items() for word in ("--set", f"{key}={value}")]
     words = [bmojo, "train", "--preset", "bmojo-tiny", *flags, "--data", tokens, "--steps", STEPS,
              "--batch-tokens", TOKENS, "--segment", LENGTH, "--micro-batch", AT_ONCE, "--workers",
-             workers, "--threads", 2 // workers, "--out", out, "--json", "--quiet"]
+             workers, "--threads", 2 // workers, "--out", out, "--json"]
     result = run_json(list(map(str, words)))
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return {"tokens_per_s": [row["tokens_per_s"] for row in rows[1:]],
+            "parameters": run_json([str(bmojo), "inspect", str(out / "latest"), "--json"])["parameters"],
             "read": result["read_seconds"] / STEPS, "log": result["log_seconds"] / STEPS,
             "save": result["save_seconds"]}
 
@@ -57,7 +57,9 @@ def overheads(runs):
 
 
 def report(result):
-    lines = [f"`make bench-train` at {result['commit']} on {result['machine']}.", ""]
+    lines = [f"`make bench-train` at {result['commit']} on {result['machine']}:",
+             f"B'MOJO, {result['runs']['1'][0]['parameters'] / 1e6:.1f} M parameters, "
+             f"{TOKENS:,} tokens a step.", ""]
     rows = [[title, ", ".join(f"{x:,.0f}" for each in result["runs"][key]
                               for x in each["tokens_per_s"])]
             for key, title in (("1", "1 worker, 2 threads"), ("2", "2 workers, 1 thread each"))]

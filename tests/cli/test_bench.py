@@ -294,7 +294,10 @@ def test_report_is_written_before_unequal_sizes_fail(monkeypatch, tmp_path):
 
 
 def test_roofline_share():
-    limits = {"sgemm": 100.0, "bandwidth": 10.0}
+    samples = [{"sgemm": 90.0, "bandwidth": 10.0, "threads": 2},
+               {"sgemm": 100.0, "bandwidth": 8.0, "threads": 2}]
+    limits = bench.best_limits(samples)
+    assert limits == {"sgemm": 100.0, "bandwidth": 10.0, "threads": 2, "samples": samples}
     assert bench.roofline_share({"flops": 50, "bytes": 20, "seconds": 4}, limits) == 0.5
     assert bench.roofline_share({"flops": 400, "bytes": 20, "seconds": 5}, limits) == 0.8
 

@@ -84,6 +84,7 @@ TEST(Heartbeat, AWorkerThatFallsSilentIsLost) {
   auto other = std::make_unique<Heartbeat>(2, 3, store.add(), [](auto&) {}, kQuick);
   Heartbeat own(1, 3, store.add(), losses.lost(), kQuick);
   wait_for_beats(store, 1, 5);
+  wait_for_beats(store, 2, 1);
   const auto last = store.beats(2);
   EXPECT_GT(last, 0);
   // Its goodbye is taken back: it is as if its machine had vanished.

@@ -231,10 +231,11 @@ double memory_estimate(const Job& job) {
   const auto tokens = static_cast<double>(recipe.micro_batch * plan.span);
   // Weights, gradients and both moments; with others also the buckets that gradients are summed in.
   const double weights = (recipe.workers > 1 ? 20 : 16) * static_cast<double>(plan.parameters);
-  const double carried =
-      plan.carries
-          ? static_cast<double>(plan.num_micro * recipe.micro_batch * memory_bytes(config).total())
-          : 0;
+  double carried = 0;
+  if (plan.carries)
+    carried = static_cast<double>(plan.num_micro * recipe.micro_batch) *
+              static_cast<double>(memory_bytes(config, recipe.context).total());
+  if (plan.num_micro > 1) carried *= 2;  // a step keeps the memories it began with until it ends
   return weights + carried + tokens * activation_bytes_per_token(config, recipe.recompute) +
          static_cast<double>(nn::loss_buffer_bytes(config.vocab_size));
 }
@@ -356,7 +357,9 @@ void run_worker(const Job& job, const Options& options, const train::Workers& wo
   nn::Parameters parameters;
   if (!options.resume) parameters = initial_parameters(job);
   // Each has read its own files, and on several machines its own command line.
-  workers.require_same("the recipe", fixed_fields(job.recipe).dump());
+  auto recipe = fixed_fields(job.recipe);
+  for (const char* path : {"config", "init_from"}) recipe.erase(path);  // known by what they hold
+  workers.require_same("the recipe", recipe.dump());
   workers.require_same("the data", source.identity().dump());
   workers.require_same("the config", to_json(job.config).dump());
   std::optional<LockedFile> lock;

@@ -21,8 +21,14 @@ Heartbeat::Heartbeat(int rank, int count, Add add, Lost lost, Pace pace)
       pace_(pace),
       store_heard_(Clock::now()),
       next_heard_(store_heard_),
-      beater_([this] { beat(); }),
-      watcher_([this] { watch(); }) {}
+      watcher_([this] { watch(); }) {
+  try {
+    beater_ = std::thread([this] { beat(); });
+  } catch (...) {  // a thread that is left running would end the process
+    stop_watching();
+    throw;
+  }
+}
 
 Heartbeat::~Heartbeat() {
   {
@@ -31,6 +37,10 @@ Heartbeat::~Heartbeat() {
   }
   changed_.notify_all();
   beater_.join();  // under the watcher's eyes: the store may be silent now
+  stop_watching();
+}
+
+void Heartbeat::stop_watching() {
   {
     const std::lock_guard lock(mutex_);
     over_ = true;

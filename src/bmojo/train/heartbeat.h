@@ -38,6 +38,7 @@ class Heartbeat {
   using Clock = std::chrono::steady_clock;
   void beat();
   void watch();
+  void stop_watching();
   std::string key(int rank) const;
 
   int rank_, next_;

@@ -43,8 +43,8 @@ bool is_empty(Number) {
   return false;
 }
 
-// Of whatever is counted: products of two stay far from overflow.
-constexpr int64_t kMost = int64_t{1} << 40;
+// Of whatever is counted.
+constexpr int64_t kMost = int64_t{1} << 40, kMostThreads = 4096;
 
 // The largest number of rows that divides and keeps to `most` tokens.
 int64_t rows_at_once(int64_t rows, int64_t span, int64_t most) {
@@ -73,7 +73,8 @@ void check_ranges(const Recipe& r) {
   require(r.seed >= 0, "--seed: must be at least 0, got {}", r.seed);
   require(r.workers >= 1 && r.workers <= kMostWorkers, "--workers: must be from 1 to {}, got {}",
           kMostWorkers, r.workers);
-  at_least("threads", r.threads, 0);
+  require(r.threads >= 0 && r.threads <= kMostThreads, "--threads: must be from 0 to {}, got {}",
+          kMostThreads, r.threads);
   at_least("keep", r.keep, 0);
   if (r.eval_every != kChosen) at_least("eval-every", r.eval_every, 0);
   at_least("eval-tokens", r.eval_tokens, 0);
@@ -136,7 +137,8 @@ Json fixed_fields(const Recipe& recipe) {
 
 void require_same(const Json& started, const Json& now, const std::string& folder) {
   for (const auto& [name, value] : now.items()) {
-    const Json before = started.contains(name) ? started[name] : Json();
+    if (!started.contains(name)) continue;  // younger than the run
+    const Json before = started[name];
     require(before == value, "--resume: {} must be {}, as {} was started, got {}", name,
             before.dump(), folder, value.dump());
   }
@@ -185,6 +187,8 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
     const int64_t tokens = r.tokens > 0 ? r.tokens : kTokensPerParameter * plan.parameters;
     r.steps = std::max<int64_t>((tokens + r.batch_tokens - 1) / r.batch_tokens, 1);
   }
+  require(r.steps <= INT64_MAX / r.batch_tokens,
+          "--steps x --batch-tokens: must be below 2^63, got {} x {}", r.steps, r.batch_tokens);
   r.tokens = 0;  // said by the steps
   plan.num_steps = r.steps;
   if (r.lr == kChosen) r.lr = default_rate(plan.parameters);

@@ -17,6 +17,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "bmojo/base/digest.h"
@@ -145,21 +146,18 @@ c10::intrusive_ptr<c10d::Store> open_store(const Place& place, bool serve) {
     store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
   }
   store->setTimeout(kJoining);
-  // torchrun keeps its store when it starts a run again.
-  const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  return c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("bmojo/{}", restarts != nullptr ? restarts : "0"), store);
+  return c10::make_intrusive<c10d::PrefixStore>("bmojo", store);
 }
 
 // The wait for a worker that is lost cannot be called off, so the process ends here. A checkpoint
 // that is being written stays unfinished, as after a kill.
 [[noreturn]] void end_without(const Place& place, const Heartbeat::Pace& pace,
                               const std::string& who) {
-  fmt::print(stderr,
-             "bmojo: worker {} of {}: lost {} (silent for {} s); the last checkpoint stays\n",
-             place.rank, place.count, who,
-             std::chrono::duration_cast<std::chrono::seconds>(pace.silence).count());
-  std::fflush(stderr);
+  const auto line = fmt::format(
+      "bmojo: worker {} of {}: lost {} (silent for {} s); the last checkpoint stays\n", place.rank,
+      place.count, who, std::chrono::duration_cast<std::chrono::seconds>(pace.silence).count());
+  // stderr may have gone with the other machine: no matter.
+  std::ignore = ::write(STDERR_FILENO, line.data(), line.size());
   ::_exit(1);
 }
 
@@ -175,21 +173,25 @@ auto open_device(const Place& place) {
 }  // namespace
 
 struct Workers::Group {
+  // None on one machine: run_workers() sees who ends. The first to come and the last to go: also
+  // while connections are taken down somebody may vanish.
+  c10::intrusive_ptr<c10d::Store> heartbeat_store;
+  std::unique_ptr<Heartbeat> heartbeat;
   c10::intrusive_ptr<ProcessGroupGloo> gloo;
-  std::unique_ptr<Heartbeat> heartbeat;  // none on one machine: run_workers() sees who ends
 
   explicit Group(const Place& place) {
     auto options = ProcessGroupGloo::Options::create(kJoining);
     options->devices.push_back(open_device(place));
     gloo = c10::make_intrusive<ProcessGroupGloo>(open_store(place, /*serve=*/true), place.rank,
                                                  place.count, std::move(options));
+    if (!place.store.starts_with(kFile)) heartbeat_store = open_store(place, /*serve=*/false);
   }
 
   // Once all have come.
   void start_heartbeat(const Place& place) {
+    if (heartbeat_store == nullptr) return;
     const Heartbeat::Pace pace;
-    const auto add = [store = open_store(place, /*serve=*/false)](const std::string& key,
-                                                                  int64_t amount) {
+    const auto add = [store = heartbeat_store](const std::string& key, int64_t amount) {
       return store->add(key, amount);
     };
     const auto lost = [place, pace](const std::string& who) { end_without(place, pace, who); };
@@ -198,14 +200,14 @@ struct Workers::Group {
 
   // Around the ring, piece by piece: the order of the additions depends on the size and on the
   // number of workers alone, and every worker receives the finished pieces of the others.
-  std::shared_ptr<PendingSum> start(const at::Tensor& tensor,
-                                    c10d::ReduceOp::RedOpType operation) const {
+  std::shared_ptr<PendingSum> start(const at::Tensor& tensor, c10d::ReduceOp::RedOpType operation,
+                                    Milliseconds patience = kPatience) const {
     TORCH_CHECK(tensor.is_contiguous() && tensor.is_cpu(),
                 "workers: a tensor must be contiguous and on the CPU");
     std::vector<at::Tensor> tensors = {tensor.detach()};
     c10d::AllreduceOptions options;
     options.reduceOp = operation;
-    options.timeout = kPatience;
+    options.timeout = patience;
     return std::make_shared<GlooSum>(gloo->getRank(), gloo->getSize(),
                                      gloo->allreduce(tensors, options));
   }
@@ -229,8 +231,8 @@ Workers Workers::join(const Place& place) {
   };
   auto group = joining([&] { return std::make_shared<Group>(place); });
   workers.group_ = group;
-  workers.barrier();
-  if (!place.store.starts_with(kFile)) joining([&] { group->start_heartbeat(place); });
+  joining([&] { group->start(at::zeros({1}), c10d::ReduceOp::SUM, kJoining)->wait(); });
+  group->start_heartbeat(place);
   // All have come: the file has served, and a run that is killed leaves none behind.
   if (workers.first() && place.store.starts_with(kFile))
     std::remove(place.store.substr(kFile.size()).c_str());
