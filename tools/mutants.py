@@ -497,6 +497,25 @@ MUTANTS = [
         f"{KERNEL}/memory_attention_odd_c", "scores not divided by √d",
     ),
     Mutant(
+        "attention-kernel-block-forgets", "kernels/memory_attention.cpp",
+        "V sum = hn::Load(d, w.sum + n);",
+        "V sum = zero();",
+        f"{KERNEL}/memory_attention_odd_blocks", "the sum of weights is that of the last block",
+    ),
+    Mutant(
+        "attention-kernel-block-starts-anew", "kernels/memory_attention.cpp",
+        "fill_scores(tile, w, first, count, w.scores.get());",
+        "fill_scores(tile, w, 0, count, w.scores.get());",
+        f"{KERNEL}/memory_attention_odd_blocks",
+        "in the backward pass every block has the scores of the first",
+    ),
+    Mutant(
+        "attention-kernel-packs-keys-twice", "kernels/memory_attention.cpp",
+        "std::copy_n(row + m.num_kv_heads * m.head, m.head, to + m.head);",
+        "std::copy_n(row, m.head, to + m.head);",
+        f"{KERNEL}/memory_attention_full", "a packed value is its key",
+    ),
+    Mutant(
         "attention-kernel-bias-gradient", "kernels/memory_attention.cpp",
         "n < tile.count; ++n) bias[j] += g[n];",
         "n < tile.count; ++n) bias[j] += 0 * g[n];",
@@ -853,8 +872,8 @@ MUTANTS = [
     ),
     Mutant(
         "empty-range-seen", "kernels/memory_attention.cpp",
-        "if (from > high || until <= low || until <= from) continue;",
-        "if (from > high || until <= low) continue;",
+        "return from <= high && until > low && until > from;",
+        "return from <= high && until > low;",
         "kernels/kernels Kernels.AttentionIgnoresKeysThatNoQuerySees",
         "a key that no query sees is written to",
     ),

@@ -388,7 +388,7 @@ void run_worker(const Job& job, const Options& options, const train::Workers& wo
     trainer.resume(step);
   else if (workers.first())
     train::cut_metrics(out, 0);
-  workers.require_same("the weights", digest_of(trainer.model()));
+  if (workers.count() > 1) workers.require_same("the weights", digest_of(trainer.model()));
   defer_interrupts();
   const auto ending = trainer.run();
   if (ending == train::Ending::interrupted)

@@ -15,10 +15,11 @@
 #include "bmojo/kernels/simd-inl.h"
 
 // Vectors run over query rows (a query of one head), so that a softmax is a loop over keys without
-// any sum across lanes, and keys and values are read where they lie. A tile is kTile query rows of
-// one piece and one key/value head, with all the keys that any of them sees; its scores are
-// [keys, kTile]. Sums run over keys and over the head size in order: they do not depend on the
-// tile, so whole, segments and steps agree in every bit.
+// any sum across lanes. A tile is kTile query rows of one piece and one key/value head, with all
+// the keys that any of them sees; its scores are [keys, kTile]. Everything but the maximum is done
+// a block of keys at a time, while the block is in the cache. Sums run over keys and over the head
+// size in order, from block to block in the same accumulators: they depend on neither tile nor
+// block, so whole, segments and steps agree in every bit.
 
 HWY_BEFORE_NAMESPACE();
 namespace bmojo::kernels::HWY_NAMESPACE {
@@ -27,6 +28,7 @@ namespace {
 constexpr int64_t kTile = 32;           // query rows
 constexpr int64_t kPanel = 2 * kLanes;  // of them at a time in registers
 constexpr int kRowsAtOnce = 6;          // times kPanel: the accumulators
+constexpr int64_t kBlock = 96;          // keys
 
 // out[m] = Σ_i rows[m][i] · columns[i], columns [count, kTile] and out [M, kTile] a panel at a
 // time.
@@ -51,14 +53,17 @@ HWY_INLINE void row_products(const float* const* rows, const float* HWY_RESTRICT
   }
 }
 
-// out[m] = Σ_j rows[j][m] · weights[j], weights [count, kTile] and out [M, kTile].
+// out[m] += Σ_j rows[j][m] · weights[j], weights [count, kTile] and out [M, kTile].
 template <int M>
 HWY_INLINE void column_products(const float* const* rows, int64_t offset,
                                 const float* HWY_RESTRICT weights, int64_t count,
                                 float* HWY_RESTRICT out) {
   const Floats d;
   V a[M], b[M];
-  for (int m = 0; m < M; ++m) a[m] = b[m] = zero();
+  for (int m = 0; m < M; ++m) {
+    a[m] = hn::Load(d, out + m * kTile);
+    b[m] = hn::Load(d, out + m * kTile + kLanes);
+  }
   for (int64_t j = 0; j < count; ++j) {
     const V left = hn::Load(d, weights + j * kTile),
             right = hn::Load(d, weights + j * kTile + kLanes);
@@ -122,6 +127,12 @@ HWY_INLINE void in_steps(int64_t count, const Work& work) {
   }
 }
 
+// Calls work(first, count) for the blocks of [0, num_keys).
+template <typename Work>
+void in_blocks(int64_t num_keys, const Work& work) {
+  for (int64_t k = 0; k < num_keys; k += kBlock) work(k, std::min(kBlock, num_keys - k));
+}
+
 // Row n of a piece is query n / r, head g r + n % r.
 struct Tile {
   const MemoryAttention& m;
@@ -147,25 +158,70 @@ Tile make_tile(const MemoryAttention& m, int64_t piece, int64_t group, int64_t i
   return {m, piece, group, i * kTile, std::min(kTile, rows - i * kTile)};
 }
 
+// A task is tiles [first, last) of one piece and one key/value head, in order.
+struct Span {
+  int64_t piece, group, first, last;
+};
+
+std::vector<Span> cut(const MemoryAttention& m, int64_t most_tiles) {
+  std::vector<Span> spans;
+  for (int64_t piece = 0; piece < m.num_pieces; ++piece)
+    for (int64_t group = 0; group < m.num_kv_heads; ++group)
+      for (int64_t i = 0; i < num_tiles(m, piece); i += most_tiles)
+        spans.push_back({piece, group, i, std::min(num_tiles(m, piece), i + most_tiles)});
+  return spans;
+}
+
 // What a task keeps from tile to tile.
 struct Workspace {
-  explicit Workspace(const MemoryAttention& m)
+  Workspace(const MemoryAttention& m, const Span& span, int64_t scores_at_once)
       : width((m.head + kPanel - 1) / kPanel * kPanel),
         q(scratch(m.head * kTile)),
         result(scratch(m.head * kTile)),
-        scores(scratch(m.num_keys * kTile)),
+        scores(scratch(scores_at_once * kTile)),
         slots(static_cast<size_t>(m.num_keys)),
         keys(static_cast<size_t>(m.num_keys)),
-        values(static_cast<size_t>(m.num_keys)) {}
+        values(static_cast<size_t>(m.num_keys)) {
+    if (span.last - span.first > 1) pack(m, span);
+  }
+  void pack(const MemoryAttention& m, const Span& span);
+
   int64_t width;   // d rounded up to a panel
   Scratch q;       // [d, kTile] q transposed
   Scratch result;  // [d, kTile]
-  Scratch scores;  // [keys, kTile]
+  Scratch scores;  // [keys or kBlock, kTile]
+  Scratch
+      packed;  // [S, 2, d] the keys and values of the span's group; null: one tile, not worth it
   HWY_ALIGN float largest[kTile], sum[kTile];
   int64_t num_keys = 0;  // that the tile sees
   std::vector<int64_t> slots;
   std::vector<const float*> keys, values;
 };
+
+// Whether some query of [low, high] sees key j of a piece.
+bool sees(const MemoryAttention& m, int64_t piece, int64_t j, int64_t low, int64_t high) {
+  const int64_t from = m.from[piece * m.num_keys + j], until = m.until[piece * m.num_keys + j];
+  return from <= high && until > low && until > from;
+}
+
+const float* pool_row(const MemoryAttention& m, int64_t piece, int64_t j, int64_t group) {
+  return m.pool + (m.index[piece * m.num_keys + j] * 2 * m.num_kv_heads + group) * m.head;
+}
+
+// In the pool the keys of one head lie a whole row apart, often a power of two: they would share
+// few cache lines, and be read anew for every tile.
+void Workspace::pack(const MemoryAttention& m, const Span& span) {
+  packed = scratch(m.num_keys * 2 * m.head);
+  const Tile first = make_tile(m, span.piece, span.group, span.first),
+             last = make_tile(m, span.piece, span.group, span.last - 1);
+  for (int64_t j = 0; j < m.num_keys; ++j) {
+    if (!sees(m, span.piece, j, first.query(0), last.query(last.count - 1))) continue;
+    const float* row = pool_row(m, span.piece, j, span.group);
+    float* to = packed.get() + 2 * j * m.head;
+    std::copy_n(row, m.head, to);
+    std::copy_n(row + m.num_kv_heads * m.head, m.head, to + m.head);
+  }
+}
 
 // [d, kTile] of rows at(n) [d]; lanes without a query are 0.
 template <typename At>
@@ -182,27 +238,33 @@ void transpose_in(const Tile& tile, const At& at, float* HWY_RESTRICT to) {
 void list_keys(const Tile& tile, Workspace& w) {
   const auto& m = tile.m;
   const int64_t low = tile.query(0), high = tile.query(tile.count - 1),
-                row = tile.piece * m.num_keys;
+                apart = w.packed ? m.head : m.num_kv_heads * m.head;
   w.num_keys = 0;
   for (int64_t j = 0; j < m.num_keys; ++j) {
-    const int64_t from = m.from[row + j], until = m.until[row + j];
-    if (from > high || until <= low || until <= from) continue;
+    if (!sees(m, tile.piece, j, low, high)) continue;
     const auto n = static_cast<size_t>(w.num_keys++);
     w.slots[n] = j;
-    w.keys[n] = m.pool + (m.index[row + j] * 2 * m.num_kv_heads + tile.group) * m.head;
-    w.values[n] = w.keys[n] + m.num_kv_heads * m.head;
+    w.keys[n] = w.packed ? w.packed.get() + 2 * j * m.head : pool_row(m, tile.piece, j, tile.group);
+    w.values[n] = w.keys[n] + apart;
   }
 }
 
-// scores = q·k / √d + bias, -∞ where a query does not see the key.
-void fill_scores(const Tile& tile, Workspace& w) {
+// out [count, kTile] = rows · columns, columns [d, kTile]
+void multiply_rows(const Tile& tile, const float* const* rows, int64_t count, const float* columns,
+                   float* out) {
+  for (int64_t p = 0; p < tile.panels(); ++p)
+    in_steps(count, [&](auto M, int64_t k) HWY_ATTR {
+      row_products<M()>(rows + k, columns + p * kPanel, tile.m.head, out + k * kTile + p * kPanel);
+    });
+}
+
+// scores [count, kTile] = q·k / √d + bias, -∞ where a query does not see the key, of the tile's
+// keys [first, first + count).
+void fill_scores(const Tile& tile, const Workspace& w, int64_t first, int64_t count,
+                 float* scores) {
   const auto& m = tile.m;
   const Floats d;
-  for (int64_t p = 0; p < tile.panels(); ++p)
-    in_steps(w.num_keys, [&](auto M, int64_t j) HWY_ATTR {
-      row_products<M()>(w.keys.data() + j, w.q.get() + p * kPanel, m.head,
-                        w.scores.get() + j * kTile + p * kPanel);
-    });
+  multiply_rows(tile, w.keys.data() + first, count, w.q.get(), scores);
   // Queries as floats: exact up to 2^24, and a piece is shorter.
   HWY_ALIGN float query[kTile];
   for (int64_t n = 0; n < kTile; ++n)
@@ -211,12 +273,12 @@ void fill_scores(const Tile& tile, Workspace& w) {
                 row = tile.piece * m.num_keys;
   const V scale = all(1.0f / std::sqrt(static_cast<float>(m.head)));
   const V never = all(-std::numeric_limits<float>::infinity());
-  for (int64_t k = 0; k < w.num_keys; ++k) {
-    const int64_t j = w.slots[static_cast<size_t>(k)], from = m.from[row + j],
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t j = w.slots[static_cast<size_t>(first + k)], from = m.from[row + j],
                   until = m.until[row + j];
     const bool partly = from > low || until <= high;
     const V bias = all(j < m.num_biased ? m.bias[tile.piece * m.num_biased + j] : 0.0f);
-    float* s = w.scores.get() + k * kTile;
+    float* s = scores + k * kTile;
     for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
       V x = hn::Mul(hn::Load(d, s + n), scale);
       if (j < m.num_biased) x = hn::Add(x, bias);
@@ -231,31 +293,38 @@ void fill_scores(const Tile& tile, Workspace& w) {
   }
 }
 
-// Softmax without its division: the true maximum first, then the sum in the order of the keys.
-void exponentiate(const Tile& tile, Workspace& w) {
+void find_largest(const Tile& tile, Workspace& w, const float* scores, int64_t count) {
   const Floats d;
   for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
-    V largest = all(-std::numeric_limits<float>::infinity()), sum = zero();
-    for (int64_t k = 0; k < w.num_keys; ++k)
-      largest = hn::Max(hn::Load(d, w.scores.get() + k * kTile + n), largest);
-    for (int64_t k = 0; k < w.num_keys; ++k) {
-      float* s = w.scores.get() + k * kTile + n;
+    V largest = hn::Load(d, w.largest + n);
+    for (int64_t k = 0; k < count; ++k)
+      largest = hn::Max(hn::Load(d, scores + k * kTile + n), largest);
+    hn::Store(largest, d, w.largest + n);
+  }
+}
+
+// Softmax without its division, in place.
+void exponentiate(const Tile& tile, Workspace& w, float* scores, int64_t count) {
+  const Floats d;
+  for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
+    const V largest = hn::Load(d, w.largest + n);
+    V sum = hn::Load(d, w.sum + n);
+    for (int64_t k = 0; k < count; ++k) {
+      float* s = scores + k * kTile + n;
       const V e = exp2_negative(hn::Mul(hn::Sub(hn::Load(d, s), largest), all(kLog2E)));
       hn::Store(e, d, s);
       sum = hn::Add(sum, e);
     }
-    hn::Store(largest, d, w.largest + n);
     hn::Store(sum, d, w.sum + n);
   }
 }
 
-// result [d, kTile] = Σ_j rows_j · weights_j
-void weigh(const Tile& tile, const std::vector<const float*>& rows, const float* weights,
-           int64_t num_keys, float* result) {
+// result [d, kTile] += Σ_j rows_j · weights_j
+void weigh(const Tile& tile, const float* const* rows, const float* weights, int64_t count,
+           float* result) {
   for (int64_t p = 0; p < tile.panels(); ++p)
     in_steps(tile.m.head, [&](auto M, int64_t i) HWY_ATTR {
-      column_products<M()>(rows.data(), i, weights + p * kPanel, num_keys,
-                           result + i * kTile + p * kPanel);
+      column_products<M()>(rows, i, weights + p * kPanel, count, result + i * kTile + p * kPanel);
     });
 }
 
@@ -263,9 +332,18 @@ void forward_tile(const Tile& tile, Workspace& w, float* out, float* log_sum) {
   const int64_t d = tile.m.head;
   transpose_in(tile, [&](int64_t n) { return tile.q(n); }, w.q.get());
   list_keys(tile, w);
-  fill_scores(tile, w);
-  exponentiate(tile, w);
-  weigh(tile, w.values, w.scores.get(), w.num_keys, w.result.get());
+  // The true maximum first: were it found on the way, blocks would show in the bits.
+  std::fill_n(w.largest, kTile, -std::numeric_limits<float>::infinity());
+  in_blocks(w.num_keys, [&](int64_t k, int64_t count) {
+    fill_scores(tile, w, k, count, w.scores.get() + k * kTile);
+    find_largest(tile, w, w.scores.get() + k * kTile, count);
+  });
+  std::fill_n(w.sum, kTile, 0.0f);
+  std::fill_n(w.result.get(), d * kTile, 0.0f);
+  in_blocks(w.num_keys, [&](int64_t k, int64_t count) {
+    exponentiate(tile, w, w.scores.get() + k * kTile, count);
+    weigh(tile, w.values.data() + k, w.scores.get() + k * kTile, count, w.result.get());
+  });
   HWY_ALIGN float logs[kTile];
   for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
     const V sum = hn::Load(Floats(), w.sum + n);
@@ -296,20 +374,6 @@ void forward_tile(const Tile& tile, Workspace& w, float* out, float* log_sum) {
   }
 }
 
-// A task is `size` tiles of one piece and one head, in order.
-struct Span {
-  int64_t piece, group, first, last;  // tiles [first, last)
-};
-
-std::vector<Span> cut(const MemoryAttention& m, int64_t most_tiles) {
-  std::vector<Span> spans;
-  for (int64_t piece = 0; piece < m.num_pieces; ++piece)
-    for (int64_t group = 0; group < m.num_kv_heads; ++group)
-      for (int64_t i = 0; i < num_tiles(m, piece); i += most_tiles)
-        spans.push_back({piece, group, i, std::min(num_tiles(m, piece), i + most_tiles)});
-  return spans;
-}
-
 }  // namespace
 
 void attention_forward(const MemoryAttention& m, float* out, float* log_sum,
@@ -317,7 +381,7 @@ void attention_forward(const MemoryAttention& m, float* out, float* log_sum,
   const auto spans = cut(m, 16);
   run(parallel, std::ssize(spans), [&](int64_t task) {
     const Span& span = spans[static_cast<size_t>(task)];
-    Workspace w(m);
+    Workspace w(m, span, m.num_keys);
     for (int64_t i = span.first; i < span.last; ++i)
       forward_tile(make_tile(m, span.piece, span.group, i), w, out, log_sum);
   });
@@ -329,15 +393,14 @@ namespace {
 struct Adjoint {
   explicit Adjoint(const MemoryAttention& m, int64_t width)
       : grad_out(scratch(m.head * kTile)),
-        grads(scratch(m.num_keys * kTile)),
+        grads(scratch(kBlock * kTile)),
         q_rows(scratch(kTile * width)),
-        out_rows(scratch(kTile * width)),
-        to(static_cast<size_t>(2 * m.num_keys)) {}
+        out_rows(scratch(kTile * width)) {}
   Scratch grad_out;          // [d, kTile]
-  Scratch grads;             // [keys, kTile] of the scores
+  Scratch grads;             // [kBlock, kTile] of the scores
   Scratch q_rows, out_rows;  // [kTile, width] q and the gradient of the output, row by row
   HWY_ALIGN float log_sum[kTile], dot[kTile];
-  std::vector<float*> to;  // where the gradients of the tile's keys and values are added
+  float *to_keys[kBlock], *to_values[kBlock];  // where a block's gradients are added
 };
 
 void load_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out, const float* log_sum,
@@ -358,17 +421,13 @@ void load_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out, con
   transpose_in(tile, [&](int64_t n) { return a.out_rows.get() + n * w.width; }, a.grad_out.get());
 }
 
-// a = exp(score - log_sum) and its score's gradient a (grad·v - grad·out), in place.
-void score_gradients(const Tile& tile, Workspace& w, Adjoint& a) {
+// a = exp(score - log_sum) and its score's gradient a (grad·v - grad·out), of a block in place.
+void score_gradients(const Tile& tile, Workspace& w, Adjoint& a, int64_t first, int64_t count) {
   const Floats d;
-  for (int64_t p = 0; p < tile.panels(); ++p)
-    in_steps(w.num_keys, [&](auto M, int64_t j) HWY_ATTR {
-      row_products<M()>(w.values.data() + j, a.grad_out.get() + p * kPanel, tile.m.head,
-                        a.grads.get() + j * kTile + p * kPanel);
-    });
+  multiply_rows(tile, w.values.data() + first, count, a.grad_out.get(), a.grads.get());
   for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
     const V log_sum = hn::Load(d, a.log_sum + n), dot = hn::Load(d, a.dot + n);
-    for (int64_t k = 0; k < w.num_keys; ++k) {
+    for (int64_t k = 0; k < count; ++k) {
       float *s = w.scores.get() + k * kTile + n, *g = a.grads.get() + k * kTile + n;
       const V weight = exp2_negative(hn::Mul(hn::Sub(hn::Load(d, s), log_sum), all(kLog2E)));
       hn::Store(weight, d, s);
@@ -385,31 +444,32 @@ void backward_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out,
   const auto& m = tile.m;
   load_tile(tile, w, a, out, log_sum, grad_out);
   list_keys(tile, w);
-  fill_scores(tile, w);
-  score_gradients(tile, w, a);
-
   const float scale = 1.0f / std::sqrt(static_cast<float>(m.head));
-  weigh(tile, w.keys, a.grads.get(), w.num_keys, w.result.get());
+  for (int64_t n = 0; n < kTile; ++n)
+    for (int64_t i = 0; i < m.head; ++i) a.q_rows[static_cast<size_t>(n * w.width + i)] *= scale;
+  std::fill_n(w.result.get(), m.head * kTile, 0.0f);
+  in_blocks(w.num_keys, [&](int64_t first, int64_t count) {
+    fill_scores(tile, w, first, count, w.scores.get());
+    score_gradients(tile, w, a, first, count);
+    weigh(tile, w.keys.data() + first, a.grads.get(), count, w.result.get());
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t j = w.slots[static_cast<size_t>(first + k)];
+      a.to_keys[k] = rows + 2 * place[j] * w.width;
+      a.to_values[k] = a.to_keys[k] + w.width;
+      const float* g = a.grads.get() + k * kTile;
+      for (int64_t n = 0; j < m.num_biased && n < tile.count; ++n) bias[j] += g[n];
+    }
+    for (int64_t i = 0; i < w.width; i += kPanel)
+      in_steps(count, [&](auto M, int64_t k) HWY_ATTR {
+        add_outer<M()>(a.grads.get() + k * kTile, a.q_rows.get(), w.width, tile.count,
+                       a.to_keys + k, i);
+        add_outer<M()>(w.scores.get() + k * kTile, a.out_rows.get(), w.width, tile.count,
+                       a.to_values + k, i);
+      });
+  });
   for (int64_t n = 0; n < tile.count; ++n)
     for (int64_t i = 0; i < m.head; ++i)
       grad_q[tile.offset(n) + i] = scale * w.result[static_cast<size_t>(i * kTile + n)];
-
-  for (int64_t n = 0; n < kTile; ++n)
-    for (int64_t i = 0; i < m.head; ++i) a.q_rows[static_cast<size_t>(n * w.width + i)] *= scale;
-  for (int64_t k = 0; k < w.num_keys; ++k) {
-    const int64_t j = w.slots[static_cast<size_t>(k)];
-    a.to[static_cast<size_t>(k)] = rows + 2 * place[j] * w.width;
-    a.to[static_cast<size_t>(m.num_keys + k)] = rows + (2 * place[j] + 1) * w.width;
-    const float* g = a.grads.get() + k * kTile;
-    for (int64_t n = 0; j < m.num_biased && n < tile.count; ++n) bias[j] += g[n];
-  }
-  for (int64_t i = 0; i < w.width; i += kPanel)
-    in_steps(w.num_keys, [&](auto M, int64_t k) HWY_ATTR {
-      add_outer<M()>(a.grads.get() + k * kTile, a.q_rows.get(), w.width, tile.count,
-                     a.to.data() + k, i);
-      add_outer<M()>(w.scores.get() + k * kTile, a.out_rows.get(), w.width, tile.count,
-                     a.to.data() + m.num_keys + k, i);
-    });
 }
 
 }  // namespace
@@ -439,7 +499,7 @@ void attention_backward(const MemoryAttention& m, const float* out, const float*
   std::vector<float> biases(static_cast<size_t>(std::ssize(spans) * m.num_biased), 0.0f);
   run(parallel, std::ssize(spans), [&](int64_t task) {
     const Span& span = spans[static_cast<size_t>(task)];
-    Workspace w(m);
+    Workspace w(m, span, kBlock);
     Adjoint a(m, w.width);
     float* sum = rows.get() + first_row[static_cast<size_t>(task)] * 2 * width;
     std::fill_n(sum, seen[static_cast<size_t>(span.piece)] * 2 * width, 0.0f);
