@@ -8,227 +8,83 @@
 namespace bmojo::bench {
 namespace {
 
+enum Feature {
+  kSliding = 1,  // a fading key is seen by `fading` queries; else by the whole piece
+  kHoles = 2,    // keys that no query sees, between others
+  kGaps = 4,     // a token of no piece between two pieces
+  kStrided = 8,  // q is part of a wider tensor
+  kTimed = 16,
+};
+
 struct Shape {
   const char* name;
   int64_t P, Q;     // pieces of Q queries, the last one half as long
   int64_t H, G, d;  //
-  int64_t window, fading = 0, eidetic = 0;
-  bool sliding = false;  // a fading key is seen by `fading` queries; else by the whole piece
-  bool holes = false;    // keys that no query sees, between others
-  bool gaps = false;     // a token of no piece between two pieces
-  bool strided = false;  // q is part of a wider tensor
-  double scale = 1;      // of q: large means a sharp softmax
-  bool timed = false;
+  int64_t window, fading, eidetic;
+  int features = 0;
+  double scale = 1;  // of q: large means a sharp softmax
+
+  bool has(Feature feature) const { return (features & feature) != 0; }
 };
 
+// name, P, Q, H, G, d, window, fading, eidetic, features, scale
 const Shape kShapes[] = {
-    {.name = "one_token", .P = 1, .Q = 1, .H = 1, .G = 1, .d = 2, .window = 1, .fading = 2},
-    {.name = "one_query", .P = 3, .Q = 1, .H = 8, .G = 2, .d = 64, .window = 16, .eidetic = 8},
-    {.name = "one_head", .P = 2, .Q = 16, .H = 1, .G = 1, .d = 16, .window = 8},
-    {.name = "window", .P = 3, .Q = 16, .H = 4, .G = 2, .d = 16, .window = 16},
-    {.name = "window_wide", .P = 2, .Q = 40, .H = 4, .G = 4, .d = 32, .window = 64},
-    {.name = "window_narrow", .P = 2, .Q = 64, .H = 4, .G = 1, .d = 32, .window = 3},
-    {.name = "full", .P = 1, .Q = 100, .H = 4, .G = 2, .d = 16, .window = 1000},
-    {.name = "full_many_heads", .P = 1, .Q = 33, .H = 40, .G = 1, .d = 8, .window = 1000},
-    {.name = "full_blocks", .P = 1, .Q = 300, .H = 4, .G = 2, .d = 16, .window = 1000},
-    {.name = "fading", .P = 3, .Q = 16, .H = 4, .G = 2, .d = 16, .window = 16, .fading = 4},
-    {.name = "eidetic", .P = 3, .Q = 16, .H = 4, .G = 2, .d = 16, .window = 16, .eidetic = 24},
-    {.name = "all",
-     .P = 4,
-     .Q = 32,
-     .H = 8,
-     .G = 2,
-     .d = 64,
-     .window = 32,
-     .fading = 8,
-     .eidetic = 16},
-    {.name = "sliding",
-     .P = 3,
-     .Q = 16,
-     .H = 4,
-     .G = 2,
-     .d = 16,
-     .window = 16,
-     .fading = 4,
-     .sliding = true},
-    {.name = "sliding_one_query",
-     .P = 5,
-     .Q = 1,
-     .H = 8,
-     .G = 2,
-     .d = 32,
-     .window = 4,
-     .fading = 3,
-     .sliding = true},
-    {.name = "sliding_wide",
-     .P = 3,
-     .Q = 16,
-     .H = 4,
-     .G = 4,
-     .d = 16,
-     .window = 16,
-     .fading = 24,
-     .sliding = true},
-    {.name = "sliding_all",
-     .P = 4,
-     .Q = 32,
-     .H = 8,
-     .G = 2,
-     .d = 64,
-     .window = 32,
-     .fading = 8,
-     .eidetic = 16,
-     .sliding = true,
-     .gaps = true},
-    {.name = "holes",
-     .P = 3,
-     .Q = 24,
-     .H = 4,
-     .G = 2,
-     .d = 16,
-     .window = 16,
-     .fading = 8,
-     .eidetic = 24,
-     .holes = true},
-    {.name = "holes_one_head", .P = 2, .Q = 40, .H = 1, .G = 1, .d = 8, .window = 8, .holes = true},
-    {.name = "sliding_holes",
-     .P = 3,
-     .Q = 64,
-     .H = 4,
-     .G = 2,
-     .d = 32,
-     .window = 64,
-     .fading = 16,
-     .eidetic = 16,
-     .sliding = true,
-     .holes = true},
-    {.name = "gaps", .P = 4, .Q = 16, .H = 4, .G = 2, .d = 16, .window = 16, .gaps = true},
-    {.name = "strided",
-     .P = 2,
-     .Q = 24,
-     .H = 4,
-     .G = 2,
-     .d = 16,
-     .window = 16,
-     .eidetic = 8,
-     .strided = true},
-    {.name = "sharp",
-     .P = 2,
-     .Q = 24,
-     .H = 4,
-     .G = 2,
-     .d = 16,
-     .window = 16,
-     .eidetic = 8,
-     .scale = 30},
-    {.name = "flat", .P = 2, .Q = 24, .H = 4, .G = 2, .d = 16, .window = 16, .scale = 1e-30},
-    {.name = "odd_a", .P = 1, .Q = 5, .H = 1, .G = 1, .d = 2, .window = 3},
-    {.name = "odd_b", .P = 3, .Q = 13, .H = 3, .G = 3, .d = 6, .window = 5, .fading = 3},
-    {.name = "odd_c", .P = 2, .Q = 39, .H = 6, .G = 2, .d = 10, .window = 11, .eidetic = 9},
-    {.name = "odd_d",
-     .P = 5,
-     .Q = 19,
-     .H = 15,
-     .G = 3,
-     .d = 14,
-     .window = 19,
-     .fading = 5,
-     .eidetic = 9},
-    {.name = "odd_e", .P = 1, .Q = 71, .H = 7, .G = 1, .d = 3, .window = 999},
-    {.name = "odd_f", .P = 2, .Q = 51, .H = 5, .G = 5, .d = 33, .window = 20, .eidetic = 51},
-    {.name = "odd_g", .P = 3, .Q = 7, .H = 9, .G = 3, .d = 66, .window = 30, .fading = 9},
-    {.name = "odd_h", .P = 1, .Q = 99, .H = 35, .G = 1, .d = 5, .window = 17, .eidetic = 3},
-    {.name = "odd_blocks", .P = 2, .Q = 211, .H = 3, .G = 3, .d = 7, .window = 201, .eidetic = 9},
-    {.name = "odd_gaps",
-     .P = 3,
-     .Q = 9,
-     .H = 6,
-     .G = 3,
-     .d = 18,
-     .window = 4,
-     .eidetic = 5,
-     .gaps = true,
-     .strided = true},
-    {.name = "odd_sliding",
-     .P = 3,
-     .Q = 13,
-     .H = 3,
-     .G = 1,
-     .d = 6,
-     .window = 5,
-     .fading = 3,
-     .eidetic = 1,
-     .sliding = true},
-    {.name = "odd_sliding_wide",
-     .P = 5,
-     .Q = 11,
-     .H = 6,
-     .G = 2,
-     .d = 10,
-     .window = 11,
-     .fading = 19,
-     .eidetic = 3,
-     .sliding = true},
-    {.name = "odd_sliding_gaps",
-     .P = 3,
-     .Q = 17,
-     .H = 5,
-     .G = 1,
-     .d = 9,
-     .window = 13,
-     .fading = 6,
-     .eidetic = 11,
-     .sliding = true,
-     .gaps = true,
-     .strided = true},
-    {.name = "odd_holes",
-     .P = 3,
-     .Q = 21,
-     .H = 6,
-     .G = 2,
-     .d = 10,
-     .window = 7,
-     .fading = 3,
-     .eidetic = 11,
-     .holes = true},
-    {.name = "odd_sliding_holes",
-     .P = 2,
-     .Q = 43,
-     .H = 3,
-     .G = 3,
-     .d = 5,
-     .window = 12,
-     .fading = 5,
-     .eidetic = 7,
-     .sliding = true,
-     .holes = true},
-    {.name = "long", .P = 2, .Q = 200, .H = 2, .G = 1, .d = 16, .window = 200, .eidetic = 64},
-    {.name = "bmojo_2k",
-     .P = 4,
-     .Q = 512,
-     .H = 8,
-     .G = 2,
-     .d = 64,
-     .window = 512,
-     .fading = 16,
-     .eidetic = 64,
-     .timed = true},
-    {.name = "window_2k", .P = 4, .Q = 512, .H = 8, .G = 2, .d = 64, .window = 512, .timed = true},
-    {.name = "full_2k", .P = 1, .Q = 2048, .H = 8, .G = 2, .d = 64, .window = 4096, .timed = true},
+    {"one_token", 1, 1, 1, 1, 2, 1, 2, 0},
+    {"one_query", 3, 1, 8, 2, 64, 16, 0, 8},
+    {"one_head", 2, 16, 1, 1, 16, 8, 0, 0},
+    {"window", 3, 16, 4, 2, 16, 16, 0, 0},
+    {"window_wide", 2, 40, 4, 4, 32, 64, 0, 0},
+    {"window_narrow", 2, 64, 4, 1, 32, 3, 0, 0},
+    {"full", 1, 100, 4, 2, 16, 1000, 0, 0},
+    {"full_many_heads", 1, 33, 40, 1, 8, 1000, 0, 0},
+    {"full_blocks", 1, 300, 4, 2, 16, 1000, 0, 0},
+    {"fading", 3, 16, 4, 2, 16, 16, 4, 0},
+    {"eidetic", 3, 16, 4, 2, 16, 16, 0, 24},
+    {"all", 4, 32, 8, 2, 64, 32, 8, 16},
+    {"sliding", 3, 16, 4, 2, 16, 16, 4, 0, kSliding},
+    {"sliding_one_query", 5, 1, 8, 2, 32, 4, 3, 0, kSliding},
+    {"sliding_wide", 3, 16, 4, 4, 16, 16, 24, 0, kSliding},
+    {"sliding_all", 4, 32, 8, 2, 64, 32, 8, 16, kSliding | kGaps},
+    {"holes", 3, 24, 4, 2, 16, 16, 8, 24, kHoles},
+    {"holes_one_head", 2, 40, 1, 1, 8, 8, 0, 0, kHoles},
+    {"sliding_holes", 3, 64, 4, 2, 32, 64, 16, 16, kSliding | kHoles},
+    {"gaps", 4, 16, 4, 2, 16, 16, 0, 0, kGaps},
+    {"strided", 2, 24, 4, 2, 16, 16, 0, 8, kStrided},
+    {"sharp", 2, 24, 4, 2, 16, 16, 0, 8, 0, 30},
+    {"flat", 2, 24, 4, 2, 16, 16, 0, 0, 0, 1e-30},
+    {"odd_a", 1, 5, 1, 1, 2, 3, 0, 0},
+    {"odd_b", 3, 13, 3, 3, 6, 5, 3, 0},
+    {"odd_c", 2, 39, 6, 2, 10, 11, 0, 9},
+    {"odd_d", 5, 19, 15, 3, 14, 19, 5, 9},
+    {"odd_e", 1, 71, 7, 1, 3, 999, 0, 0},
+    {"odd_f", 2, 51, 5, 5, 33, 20, 0, 51},
+    {"odd_g", 3, 7, 9, 3, 66, 30, 9, 0},
+    {"odd_h", 1, 99, 35, 1, 5, 17, 0, 3},
+    {"odd_blocks", 2, 211, 3, 3, 7, 201, 0, 9},
+    {"odd_gaps", 3, 9, 6, 3, 18, 4, 0, 5, kGaps | kStrided},
+    {"odd_sliding", 3, 13, 3, 1, 6, 5, 3, 1, kSliding},
+    {"odd_sliding_wide", 5, 11, 6, 2, 10, 11, 19, 3, kSliding},
+    {"odd_sliding_gaps", 3, 17, 5, 1, 9, 13, 6, 11, kSliding | kGaps | kStrided},
+    {"odd_holes", 3, 21, 6, 2, 10, 7, 3, 11, kHoles},
+    {"odd_sliding_holes", 2, 43, 3, 3, 5, 12, 5, 7, kSliding | kHoles},
+    {"long", 2, 200, 2, 1, 16, 200, 0, 64},
+    {"bmojo_2k", 4, 512, 8, 2, 64, 512, 16, 64, kTimed},
+    {"window_2k", 4, 512, 8, 2, 64, 512, 0, 0, kTimed},
+    {"full_2k", 1, 2048, 8, 2, 64, 4096, 0, 0, kTimed},
 };
 
 // The timed cases have equal pieces, so that their visible pairs are those of a plain window.
 int64_t queries(const Shape& s, int64_t piece) {
-  return piece + 1 == s.P && s.P > 1 && !s.timed ? (s.Q + 1) / 2 : s.Q;
+  return piece + 1 == s.P && s.P > 1 && !s.has(kTimed) ? (s.Q + 1) / 2 : s.Q;
 }
 int64_t window_keys(const Shape& s) { return s.Q + std::min(s.window, s.P == 1 ? 1 : s.Q + 1) - 1; }
 // As the layout has them: a sliding key stands w before the first query that sees it.
 int64_t fading_keys(const Shape& s) {
-  return s.sliding && s.fading > 0 ? s.fading + s.Q - 1 : s.fading;
+  return s.has(kSliding) && s.fading > 0 ? s.fading + s.Q - 1 : s.fading;
 }
 int64_t num_keys(const Shape& s) { return s.eidetic + fading_keys(s) + window_keys(s); }
 int64_t num_tokens(const Shape& s) {
-  int64_t count = s.gaps ? s.P : 0;
+  int64_t count = s.has(kGaps) ? s.P : 0;
   for (int64_t i = 0; i < s.P; ++i) count += queries(s, i);
   return count;
 }
@@ -253,11 +109,11 @@ Range seen_by(const Shape& s, int64_t p, int64_t j) {
   const int64_t count = queries(s, p), fading = j - s.eidetic, key = fading - fading_keys(s);
   // The query that stands where this window key does. It sees at least that one or the one before.
   const int64_t own = key - (window_keys(s) - s.Q);
-  if (s.holes && (key < 0 ? j % 3 == 1 : own % 3 == 2)) return hole(s, p, j);
+  if (s.has(kHoles) && (key < 0 ? j % 3 == 1 : own % 3 == 2)) return hole(s, p, j);
   if (p == 0 && own < 0 && !(s.P == 1 && key < 0)) return {};  // before the document
   if (j < s.eidetic) return {(j * 5) % s.Q, count};
   if (key >= 0) return {std::max<int64_t>(0, own), std::min(count, own + s.window)};
-  if (!s.sliding) return {0, count};
+  if (!s.has(kSliding)) return {0, count};
   const int64_t first = fading - s.fading + 1;
   if (first >= count) return {};
   return {std::max<int64_t>(0, first), std::min(count, fading + 1)};
@@ -274,7 +130,7 @@ Lists lists(const Shape& s) {
   int64_t token = 0;
   for (int64_t i = 0; i < s.P; ++i) {
     runs.push_back({token, queries(s, i)});
-    token += queries(s, i) + s.gaps;
+    token += queries(s, i) + s.has(kGaps);
   }
   auto index = at::zeros({s.P, S}, at::kLong), from = at::zeros_like(index),
        until = at::zeros_like(index);
@@ -296,7 +152,7 @@ double visible_pairs(const nn::KeyList& keys) {
 }
 
 Tensors make(const Shape& s) {
-  auto q = normal({num_tokens(s), s.H * s.d + (s.strided ? 5 : 0)}, s.scale, 1)
+  auto q = normal({num_tokens(s), s.H * s.d + (s.has(kStrided) ? 5 : 0)}, s.scale, 1)
                .narrow(1, 0, s.H * s.d)
                .unflatten(1, {s.H, s.d});
   Tensors in = {q, normal({num_rows(s), 2, s.G, s.d}, 1, 2)};
@@ -332,7 +188,7 @@ std::vector<Case> memory_attention_cases() {
                      .forward = {4 * pairs, 2 * tensors + rows},
                      .backward = {8 * pairs, 4 * tensors + 2 * rows},
                      .counts = {s.P, s.Q, queries(s, s.P - 1), num_keys(s)},
-                     .timed = s.timed});
+                     .timed = s.has(kTimed)});
   }
   return cases;
 }

@@ -14,11 +14,11 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/last_line.h"
 #include "bmojo/cli/command_line.h"
 #include "bmojo/cli/verbs.h"
 
@@ -124,14 +124,6 @@ Ending run_script(std::vector<std::string> words) {
   return ending;
 }
 
-// Of a traceback, the line that says what happened.
-std::string last_line(std::string_view text) {
-  const auto end = text.find_last_not_of(" \n\r\t");
-  if (end == std::string_view::npos) return "";
-  text = text.substr(0, end + 1);
-  return std::string(text.substr(text.rfind('\n') + 1));  // npos + 1 = 0
-}
-
 void run_plot(const Options& options) {
   for (const auto& run : options.runs) check_run(run);
   const auto script = find_script();
@@ -140,7 +132,7 @@ void run_plot(const Options& options) {
     if (!options.common.quiet) std::fputs(messages.c_str(), stderr);
     return;
   }
-  auto line = last_line(messages);
+  std::string line(last_line(messages));
   const bool exited = WIFEXITED(status);
   if (line.empty())
     line = fmt::format("plot: {} ended with {} {}", script.file.string(),

@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "bmojo/base/last_line.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/train/recipe.h"
 
@@ -120,7 +121,7 @@ std::vector<std::string> environment_of(const Place& place, int threads) {
 }
 
 // The last line written to a file, without "bmojo: "; empty where there is none.
-std::string last_line(int descriptor) {
+std::string last_message(int descriptor) {
   constexpr off_t kMost = 4096;
   struct stat status{};
   if (descriptor < 0 || ::fstat(descriptor, &status) != 0) return "";
@@ -128,9 +129,7 @@ std::string last_line(int descriptor) {
   std::string tail(static_cast<size_t>(status.st_size - start), '\0');
   const auto length = ::pread(descriptor, tail.data(), tail.size(), start);
   tail.resize(static_cast<size_t>(std::max<ssize_t>(length, 0)));
-  while (tail.ends_with('\n')) tail.pop_back();
-  std::string_view line = tail;
-  if (const auto before = line.rfind('\n'); before != line.npos) line.remove_prefix(before + 1);
+  auto line = last_line(tail);
   constexpr std::string_view kPrefix = "bmojo: ";
   if (line.starts_with(kPrefix)) line.remove_prefix(kPrefix.size());
   return printable(line);
@@ -297,7 +296,7 @@ int Launcher::verdict() const {
 int Launcher::blame(int rank) const {
   const auto& worker = workers_[static_cast<size_t>(rank)];
   const auto code = exit_code(*worker.status);
-  const auto message = last_line(worker.messages);
+  const auto message = last_message(worker.messages);
   const auto who = fmt::format("worker {} of {}", rank, count());
   if (!code)
     return say(fmt::format("{} was lost (signal {}); the last checkpoint stays", who,
