@@ -25,7 +25,7 @@ from metrics import Mistake, printable
 FAMILIES = {"bmojo": "B'MOJO", "bmojo-f": "B'MOJO-F", "transformer": "Transformer",
             "hybrid": "hybrid", "mamba": "Mamba"}
 NANOGPT = "nanogpt"
-RATES, SEEDS = [5e-4, 1e-3, 2e-3], [1, 2, 3]
+RATES, SEEDS = [1e-3, 2e-3, 4e-3], [1, 2, 3]
 NANOGPT_RATE, NANOGPT_LOSS = 1e-3, 1.88  # its README's
 WORK = ROOT / "build/shakespeare"  # the recipes name it
 PLAIN_SECONDS = 60
