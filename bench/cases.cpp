@@ -17,6 +17,17 @@ at::Tensor with_denormals(const at::Tensor& x) {
   return (x.to(at::kDouble) * scale).to(at::kFloat);
 }
 
+at::Tensor positions(int64_t B, int64_t L, int64_t start, bool documents) {
+  const auto row = at::arange(L, at::kLong) + start;
+  return (documents ? row.remainder(7) : row).expand({B, L});
+}
+
+std::vector<int64_t> row_lengths(int64_t B, int64_t L, bool ragged) {
+  std::vector<int64_t> lengths;
+  for (int64_t b = 0; ragged && b < B; ++b) lengths.push_back(b == 1 ? 0 : L - (b * 11) % L);
+  return lengths;
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const auto& table :

@@ -77,18 +77,13 @@ Tensors make(const Shape& s) {
 }
 
 Tensors run(const Shape& s, const Tensors& in) {
-  auto positions = at::arange(s.L, at::kLong) + s.start;
-  if (s.documents) positions = positions.remainder(7);
-  std::vector<int64_t> lengths;
-  for (int64_t b = 0; s.ragged && b < s.B; ++b)
-    lengths.push_back(b == 1 ? 0 : s.L - (b * 11) % s.L);
   const auto [y, tail] = nn::causal_conv1d_silu(
       {.x = in[0],
        .weight = in[1],
        .bias = s.bias ? in[2] : at::Tensor(),
        .tail = s.K > 1 ? in.back() : at::zeros({s.B, 0, s.E}, in[0].options()),
-       .positions = positions.expand({s.B, s.L}),
-       .lengths = lengths});
+       .positions = positions(s.B, s.L, s.start, s.documents),
+       .lengths = row_lengths(s.B, s.L, s.ragged)});
   return {y, tail};
 }
 

@@ -76,18 +76,14 @@ Tensors make(const Shape& s) {
 }
 
 Tensors run(const Shape& s, const Tensors& in) {
-  auto positions = at::arange(s.L, at::kLong) + s.start;
-  if (s.documents) positions = positions.remainder(7);
-  std::vector<int64_t> lengths;
-  for (int64_t b = 0; s.ragged && b < s.B; ++b)
-    lengths.push_back(b == 1 ? 0 : s.L - (b * 11) % s.L);
   std::vector<double> c;
   for (int64_t i = 0; i < s.k; ++i) c.push_back(0.5 * std::pow(s.decay, i));
-  const auto [epsilon, tail] = nn::innovation({.y = in[0],
-                                               .tail = in[1],
-                                               .positions = positions.expand({s.B, s.L}),
-                                               .lengths = lengths,
-                                               .coefficients = c});
+  const auto [epsilon, tail] =
+      nn::innovation({.y = in[0],
+                      .tail = in[1],
+                      .positions = positions(s.B, s.L, s.start, s.documents),
+                      .lengths = row_lengths(s.B, s.L, s.ragged),
+                      .coefficients = c});
   return {epsilon, tail};
 }
 

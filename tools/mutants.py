@@ -503,6 +503,14 @@ MUTANTS = [
         f"{KERNEL}/memory_attention_odd_blocks", "the sum of weights is that of the last block",
     ),
     Mutant(
+        "attention-kernel-block-shows", "kernels/memory_attention.cpp",
+        "hn::Store(sum, d, w.sum + n);",
+        "hn::Store(hn::Add(hn::Load(d, w.sum + n), hn::Sub(sum, hn::Load(d, w.sum + n))), d, "
+        "w.sum + n);",
+        "nn/memory_attention MemoryAttention.BlocksOfKeysDoNotShowInTheBits",
+        "a block's weights are summed apart: block borders show in the last bits",
+    ),
+    Mutant(
         "attention-kernel-block-starts-anew", "kernels/memory_attention.cpp",
         "fill_scores(tile, w, first, count, w.scores.get());",
         "fill_scores(tile, w, 0, count, w.scores.get());",
@@ -523,8 +531,8 @@ MUTANTS = [
     ),
     Mutant(
         "attention-kernel-last-piece-alone", "kernels/memory_attention.cpp",
-        "to[i] += sum[(2 * row + part) * width + i];",
-        "to[i] = sum[(2 * row + part) * width + i];",
+        "for (int64_t i = 0; i < m.head; ++i) to[i] += sum[i];",
+        "for (int64_t i = 0; i < m.head; ++i) to[i] = sum[i];",
         f"{KERNEL}/memory_attention_window",
         "a row that several pieces read has the gradient of the last one",
     ),

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import json
+import os
 import signal
 import sys
 import time
@@ -160,15 +161,15 @@ def attention_peers(shapes, name):
     k, v = leaf((1, groups, length, head)), leaf((1, groups, length, head))
     t = torch.arange(length)
     mask = (t[:, None] >= t) & (t[:, None] - t < window)
-    if window == length:
-        yield ("SDPA, causal", lambda q, k, v: F.scaled_dot_product_attention(
-            q, k, v, is_causal=True, enable_gqa=True), [q, k, v])
-    yield ("SDPA, mask", lambda q, k, v: F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, enable_gqa=True), [q, k, v])
-    # The same with keys and values repeated per head, which reaches other code inside torch.
-    yield ("SDPA, mask, repeated", lambda q, k, v: F.scaled_dot_product_attention(
-        q, k.repeat_interleave(heads // groups, 1), v.repeat_interleave(heads // groups, 1),
-        attn_mask=mask), [q, k, v])
+    ways = {"causal": {"is_causal": True}} if window == length else {}
+    for way, words in (ways | {"mask": {"attn_mask": mask}}).items():
+        yield (f"SDPA, {way}", lambda q, k, v, words=words: F.scaled_dot_product_attention(
+            q, k, v, enable_gqa=True, **words), [q, k, v])
+        # The same with keys and values repeated per head, which reaches other code inside torch.
+        yield (f"SDPA, {way}, repeated", lambda q, k, v, words=words:
+               F.scaled_dot_product_attention(
+                   q, k.repeat_interleave(heads // groups, 1),
+                   v.repeat_interleave(heads // groups, 1), **words), [q, k, v])
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     blocks = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < window), None, None, length,
@@ -307,13 +308,17 @@ KERNELS = {
 # Whose peers are timed under torch.compile as well: what it can fuse.
 ELEMENTWISE = {"rms_norm", "add_rms_norm", "swiglu", "causal_conv1d_silu", "innovation", "rotary"}
 
+SC_LEVEL3_CACHE_SIZE = 194  # glibc's; Python has no name for it
 PATIENCE = 4.0  # seconds a kernel's peer may be repeated for
 COMPILE_SECONDS, COMPILE_ALL_SECONDS = 30.0, 90.0  # that compiling one, and all, may take
 
 
 @functools.cache
 def larger_than_caches():
-    return torch.zeros(1 << 25)  # 128 MiB
+    """As much as in bmojo-kernels: twice the last cache, of which not every system tells the size,
+    and some the sum of all."""
+    size = min(max(2 * os.sysconf(SC_LEVEL3_CACHE_SIZE), 1 << 26), 1 << 29)
+    return torch.zeros(size // 4)
 
 
 def flush_caches():

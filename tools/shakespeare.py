@@ -3,7 +3,8 @@ context 512 and window 64, each at the best of the same three learning rates.
 
 The recipes are configs/shakespeare-*.toml. Every run is one `bmojo train` with one thread, --jobs
 of them at a time, and one line of results/shakespeare.json when it is done; the next start goes on.
-A run of a recipe that has changed since is made again. Draws results/shakespeare.png.
+A run of a recipe that has changed since is made again; the old one stays in the file. Draws
+results/shakespeare.png.
 
 The rate of a family is chosen on seed 1 by the last validation loss; the other seeds run with it.
 BMOJO_DATA names the folder with tiny-shakespeare/input.txt (default: ../shared/data).
@@ -22,8 +23,8 @@ from experiment import (Board, Training, clock, ended_with_us, exit_on_signals, 
 from measure import ROOT, Failed, commit, machine, run, run_json, table
 from metrics import Mistake, printable
 
-FAMILIES = {"bmojo": "B'MOJO", "bmojo-f": "B'MOJO-F", "transformer": "Transformer",
-            "hybrid": "hybrid", "mamba": "Mamba"}
+FAMILIES = {"bmojo": "B'MOJO", "transformer": "Transformer", "bmojo-rotary": "B'MOJO, rotary",
+            "bmojo-f": "B'MOJO-F", "hybrid": "hybrid", "mamba": "Mamba"}
 NANOGPT = "nanogpt"
 RATES, SEEDS = [1e-3, 2e-3, 4e-3], [1, 2, 3]
 NANOGPT_RATE, NANOGPT_LOSS = 1e-3, 1.88  # its README's
@@ -110,6 +111,12 @@ def load_done(path, recipes):
     return done
 
 
+def store_done(path, command, done, recipes):
+    """Runs of other recipes stay in the file: nothing that was measured is lost."""
+    others = [row for row in load_runs(path) if row["recipe"] != recipes.get(row["config"])]
+    store_runs(path, command, others + list(done.values()))
+
+
 # --- running -------------------------------------------------------------------------------------
 
 
@@ -156,8 +163,10 @@ def progress(running, num_done, total):
     return lines, f"shakespeare: {lines[0]}; at step: {now}"
 
 
-def run_jobs(options, recipes, done):
+def run_jobs(options, everything, done):
     """Returns the jobs that failed. They are tried again by the next start."""
+    recipes = {config: recipe for config, recipe in everything.items()
+               if not options.only or config in options.only}
     bmojo, total = program(options.bin), count_jobs(recipes)
     board, running, failed = Board(PLAIN_SECONDS), {}, []
     command = f"tools/shakespeare.py --jobs {options.jobs}"
@@ -173,7 +182,7 @@ def run_jobs(options, recipes, done):
                     failed.append(job)
                     board.note(f"shakespeare: {printable(str(failure))}")
                     continue
-                store_runs(options.out / "shakespeare.json", command, list(done.values()))
+                store_done(options.out / "shakespeare.json", command, done, everything)
                 board.note(f"shakespeare: {job}: {done[job]['val_loss']:.4f} "
                            f"in {clock(done[job]['seconds'])}")
             waiting = [job for job in all_jobs(recipes, done)
@@ -227,8 +236,8 @@ def summary(done):
         text += ["nanoGPT's CPU setting, our transformer: "
                  + ", ".join(f"{loss:.3f}" for loss in losses)
                  + f" (nanoGPT's README: {NANOGPT_LOSS}).", ""]
-    text += ["Context 512, window 64 (the transformer's with rotary positions), parameters without "
-             "embeddings:", "", family_table(done), "",
+    text += ["Context 512, window 64; the transformer has rotary positions, B'MOJO only where it says "
+             "so.", "Parameters without embeddings:", "", family_table(done), "",
              "By learning rate:", "", rate_table(done)]
     ours, theirs = ({run["seed"]: run["val_loss"] for run in chosen(config, done)}
                     for config in ("bmojo", "transformer"))
@@ -302,7 +311,7 @@ def draw(done, path):
     ends.set_xlabel("validation loss, nats a character", fontsize=11)
     ends.xaxis.set_major_locator(MaxNLocator(5))
     ends.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
-    colours = [plot.COLOURS[i] for i in (1, 4, 6, 2, 0)]
+    colours = [plot.COLOURS[i] for i in (1, 6, 3, 4, 2, 0)]
     draw_ends(ends, done, colours)
     draw_curves(curves, done, colours)
     plot.save(figure, path)
@@ -324,9 +333,7 @@ def main():
     done, failed = load_done(options.out / "shakespeare.json", everything), []
     if not options.draw:
         prepare(program(options.bin))
-        recipes = {config: recipe for config, recipe in everything.items()
-                   if not options.only or config in options.only}
-        failed = run_jobs(options, recipes, done)
+        failed = run_jobs(options, everything, done)
     if not done:
         raise Mistake(f"{near(options.out / 'shakespeare.json')}: must hold runs, got none")
     print(summary(done))

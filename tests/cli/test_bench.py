@@ -143,8 +143,9 @@ def test_a_killed_run_goes_on(tmp_path, monkeypatch):
     assert run == cells[1:3] and path.stat().st_size == size
 
 
-@pytest.mark.parametrize("seconds, timed", [(None, (3, 2)), (9, (3, 2)), (11, (1, 1))])
-def test_long_steps_are_timed_once(monkeypatch, seconds, timed):
+@pytest.mark.parametrize("width, seconds, timed", [
+    (512, None, (3, 2)), (512, 9, (3, 2)), (512, 11, (2, 1)), (768, 9, (3, 2)), (768, 11, (1, 1))])
+def test_of_long_steps_fewer_are_timed(monkeypatch, width, seconds, timed):
     commands = []
 
     def run_json(command, timeout):
@@ -152,7 +153,7 @@ def test_long_steps_are_timed_once(monkeypatch, seconds, timed):
         return {"seconds_per_step": 1, "peak_rss_bytes": 1, "parameters": 1, "threads": 2}
 
     monkeypatch.setattr(bench_full, "run_json", run_json)
-    row = bench_full.measure(Cell("bmojo", 512, 1, 2048), "", seconds and (seconds, 1e9))
+    row = bench_full.measure(Cell("bmojo", width, 1, 2048), "", seconds and (seconds, 1e9))
     assert (row["timed_steps"], row["warm_ups"]) == timed
     words = " ".join(commands[0])
     assert "--repeat {} --warm-ups {} ".format(*timed) in words
@@ -166,7 +167,7 @@ def test_full_table_says_where_its_cells_come_from():
     text = bench_full.summary(done)
     first = text.split("\n\n")[0].replace("\n", " ")
     assert "`make bench-full` at c1 on a machine, 2 threads" in first
-    assert "Warning" not in text and "timed once" in text
+    assert "Warning" not in text and "are timed twice beside a peer" in text
     cells = [[cell.strip() for cell in line.split("|")[3:8]] for line in text.splitlines()
              if line.startswith("| 512")]
     assert cells == [["bmojo", "2,048", "1.000", "1.00 GB", "3 after 2"],
@@ -238,13 +239,16 @@ def test_default_malloc_is_not_tuned(monkeypatch):
 LIMITS = {"sgemm": 1e11, "bandwidth": 1e10, "threads": 2}
 
 
-def run_bench(monkeypatch, folder, parameters=lambda name: 17_000_000, minutes=15):
-    """bench.main over programs that answer at once: (commands with their tuning, the report)."""
-    commands = []
+def run_bench(monkeypatch, folder, parameters=lambda name: 17_000_000, minutes=15, samples=3):
+    """bench.main over programs that answer at once: (commands with their tuning, the report). After
+    `samples` of the limits the next ones take too long."""
+    commands, limits = [], iter([LIMITS] * samples)
 
     def run_json(command, timeout, tuned=True):
         if "limits" in command:
-            return LIMITS
+            if sample := next(limits, None):
+                return sample
+            raise measure.OutOfTime("limits: not done in 3 s")
         commands.append((command, tuned))
         name = command[3] if "train" in command else command[command.index("--preset") + 1]
         return {"seconds_per_step": 1.0, "peak_rss_bytes": 1e9, "parameters": parameters(name),
@@ -281,10 +285,16 @@ def test_what_does_not_fit_is_noted(monkeypatch, tmp_path):
     # Steps of 1 s: with loading 15 s are expected, with compiling 35.
     _, report = run_bench(monkeypatch, tmp_path, minutes=20 / 60)
     assert [line.split(":")[0] for line in report["left_out"]] == [
-        "mistral-sliding-compiled at 2048", "mistral-compiled at 8192"]
+        "mistral-compiled at 8192", "mistral-sliding-compiled at 2048"]
     text = (tmp_path / "bench.md").read_text()
     assert "Compiled, Mistral was tried at 2,048 only" in text
     assert "With default malloc, Mistral" not in text
+
+
+def test_limits_that_take_too_long_cost_no_result(monkeypatch, tmp_path):
+    _, report = run_bench(monkeypatch, tmp_path, samples=1)
+    assert report["limits"]["samples"] == [LIMITS] and len(report["steps"]) > 10
+    assert report["left_out"] == ["limits: limits: not done in 3 s"] * 2
 
 
 def test_report_is_written_before_unequal_sizes_fail(monkeypatch, tmp_path):
@@ -334,8 +344,8 @@ def test_report_names_goals_and_gaps():
     text = bench.markdown(report)
     assert "not measured" in text and "left out: mambapy at 2048" in text
     assert "caches flushed between repeats and passes" in text.replace("\n", " ")
-    assert rows_of(report, "innovation") == [["f", "1.00", "50%", "2.0", "-", "-"],
-                                             ["b", "3.00", "25%", "4.0", "-", "-"]]
+    assert rows_of(report, "innovation") == [["f", "1.00", "50%", "2.0", "2.00", "0.50"],
+                                             ["b", "3.00", "25%", "4.0", "4.00", "0.75"]]
     assert json.dumps(report)
 
 
@@ -346,9 +356,15 @@ def test_the_fastest_peer_counts_compiled_or_not():
     report = report_of(kernel("swiglu", peers))
     assert [row[-2:] for row in rows_of(report, "swiglu")] == [["1.00", "1.00"], ["2.00", "1.50"]]
     text = bench.markdown(report)
-    assert "swiglu forward by torch: eager, compiled" in text
-    assert "swiglu backward by torch: eager\n" in text
+    assert "swiglu, a, forward by torch: eager, compiled" in text
+    assert "swiglu, a, backward by torch: eager\n" in text
     assert "swiglu: other, compiled: not compiled in 30 s" in text
+
+
+def test_plain_aten_may_be_the_fastest_peer():
+    report = report_of(kernel("swiglu", [{"label": "slow", "forward": 0.1, "backward": 0.1}]))
+    assert [row[-2:] for row in rows_of(report, "swiglu")] == [["2.00", "0.50"], ["4.00", "0.75"]]
+    assert "swiglu, a, forward by torch: ATen, our reference" in bench.markdown(report)
 
 
 def test_a_gradient_made_in_the_forward_pass_is_one_row():

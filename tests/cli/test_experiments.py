@@ -90,8 +90,11 @@ def test_families_have_equal_parameters_and_one_recipe(bmojo, tmp_path):
 def test_windows_and_positions_of_the_families(bmojo, tmp_path):
     configs = {name: size(bmojo, tmp_path, name)["config"] for name in shakespeare.FAMILIES}
     assert {name: config["window"] for name, config in configs.items() if name != "mamba"} == (
-        dict.fromkeys(["bmojo", "bmojo-f", "transformer", "hybrid"], 64))
-    assert configs["transformer"]["rope_theta"] == 10000
+        dict.fromkeys(["bmojo", "bmojo-rotary", "bmojo-f", "transformer", "hybrid"], 64))
+    rotary = {name for name, config in configs.items() if config["rope_theta"] == 10000}
+    assert rotary == {"transformer", "bmojo-rotary"}
+    assert all(configs[name]["rope_theta"] == 0 for name in configs.keys() - rotary)
+    assert configs["bmojo"] | {"rope_theta": 10000} == configs["bmojo-rotary"]
     assert configs["bmojo"]["eidetic_tokens"] == 64 and configs["bmojo-f"]["eidetic_tokens"] == 0
 
 
@@ -286,6 +289,8 @@ def test_only_runs_of_the_present_recipes_count(tmp_path, capsys):
     assert list(done) == [Job("bmojo", 1e-3, 2)]
     assert "1 runs of other recipes are left out" in capsys.readouterr().err
     assert shakespeare.load_done(tmp_path / "none.json", {}) == {}
+    shakespeare.store_done(tmp_path / "a" / "s.json", "command", done, {"bmojo": {"steps": 2}})
+    assert experiment.load_runs(tmp_path / "a" / "s.json") == rows  # nothing is lost
     (tmp_path / "bad.json").write_text("[1]")
     with pytest.raises(Mistake, match="bad.json: must be a results file with runs"):
         shakespeare.load_done(tmp_path / "bad.json", {})

@@ -147,28 +147,34 @@ TEST(Kernels, ScanBackwardStaysInItsArrays) {
 // Two pieces over a pool of R rows; piece p's first three keys have a bias. With `holes`, keys that
 // no query sees stand between the others, each with a pool row of its own.
 struct AttentionData {
-  static constexpr int64_t T = 13, H = 6, G = 2, d = 5, R = 23;
-  std::vector<float> q = normal(T * H * d, 1), pool = normal(R * 2 * G * d, 2), bias,
-                     grad = normal(T * H * d, 4);
-  std::vector<QueryRun> runs = {{0, 9}, {9, 4}};
+  static constexpr int64_t H = 6, G = 2, d = 5;
+  int64_t T, R;
+  std::vector<float> q, pool, bias, grad;
+  std::vector<QueryRun> runs;
   std::vector<int64_t> index, from, until;
   int64_t S = 0, num_biased = 3;
 
-  explicit AttentionData(bool holes) {
+  explicit AttentionData(bool holes, int64_t num_queries = 9, int64_t num_keys = 17)
+      : T(num_queries + 4),
+        R(num_keys + 6),
+        q(normal(T * H * d, 1)),
+        pool(normal(R * 2 * G * d, 2)),
+        grad(normal(T * H * d, 4)),
+        runs({{0, num_queries}, {num_queries, 4}}) {
     struct Key {
       int64_t index, from, until;
     };
     const auto some = normal(2 * 3, 3);
     for (int64_t p = 0; p < 2; ++p) {
       std::vector<Key> keys;
-      for (int64_t j = 0; j < 17; ++j)
-        keys.push_back({(p * 5 + j) % 20, j % 4 == 3 ? 2 : 0, j % 5 == 4 ? 3 : 9});
+      for (int64_t j = 0; j < num_keys; ++j)
+        keys.push_back({(p * 5 + j) % (R - 3), j % 4 == 3 ? 2 : 0, j % 5 == 4 ? 3 : num_queries});
       for (int64_t j = 0; j < 3; ++j) bias.push_back(some[at(p * 3 + j)]);
       if (holes) {
         // Among the keys with a bias, among the others, and last.
-        keys.insert(keys.begin() + 1, Key{20, 5, 3});
-        keys.insert(keys.begin() + 8, Key{21, 2, 2});
-        keys.push_back({22, 3, -1});
+        keys.insert(keys.begin() + 1, Key{R - 3, 5, 3});
+        keys.insert(keys.begin() + 8, Key{R - 2, 2, 2});
+        keys.push_back({R - 1, 3, -1});
         bias.insert(bias.end() - 2, 0.5f);
       }
       for (const auto& key : keys) {
@@ -221,8 +227,7 @@ Arrays attend(const AttentionData& data) {
   return alone;
 }
 
-TEST(Kernels, AttentionIsItsSoftmax) {
-  const AttentionData data(false);
+void expect_softmax(const AttentionData& data) {
   const auto m = data.attention();
   const auto out = attend(data)[0];
   for (int64_t p = 0; p < 2; ++p)
@@ -248,8 +253,14 @@ TEST(Kernels, AttentionIsItsSoftmax) {
       }
 }
 
-TEST(Kernels, AttentionIgnoresKeysThatNoQuerySees) {
-  const AttentionData plain(false), holes(true);
+// One tile and one block of keys; several of both.
+TEST(Kernels, AttentionIsItsSoftmax) {
+  expect_softmax(AttentionData(false));
+  expect_softmax(AttentionData(false, 70, 203));
+}
+
+void expect_no_trace_of_holes(int64_t num_queries, int64_t num_keys) {
+  const AttentionData plain(false, num_queries, num_keys), holes(true, num_queries, num_keys);
   const auto expected = attend(plain), actual = attend(holes);
   for (const size_t i : {0, 1, 2}) EXPECT_EQ(actual[i], expected[i]) << i;
   // Of the bias: that of the hole is 0, the others are what they were.
@@ -257,6 +268,11 @@ TEST(Kernels, AttentionIgnoresKeysThatNoQuerySees) {
     for (int64_t j = 0; j < 4; ++j)
       EXPECT_EQ(actual[3][at(p * 4 + j)], j == 1 ? 0 : expected[3][at(p * 3 + j - (j > 1))])
           << p << " " << j;
+}
+
+TEST(Kernels, AttentionIgnoresKeysThatNoQuerySees) {
+  expect_no_trace_of_holes(9, 17);
+  expect_no_trace_of_holes(70, 203);
 }
 
 // Two rows of tokens whose second is shorter, both with a document that begins inside.

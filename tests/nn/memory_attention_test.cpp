@@ -49,13 +49,22 @@ Problem window_problem(const std::vector<int64_t>& starts, int64_t L = 60, int64
   return out;
 }
 
-TEST(MemoryAttention, EveryCutOfTheQueriesGivesTheSameBits) {
-  const auto whole = window_problem({0}).result();
-  for (int64_t split = 1; split < 60; ++split)
-    EXPECT_TRUE(same_bits(window_problem({0, split}).result(), whole)) << split;
-  std::vector<int64_t> steps(60);
+void expect_same_bits_for_every_cut(int64_t L, int64_t w, int64_t stride) {
+  const auto whole = window_problem({0}, L, w).result();
+  for (int64_t split = 1; split < L; split += stride)
+    EXPECT_TRUE(same_bits(window_problem({0, split}, L, w).result(), whole)) << split;
+  std::vector<int64_t> steps(L);
   std::iota(steps.begin(), steps.end(), 0);
-  EXPECT_TRUE(same_bits(window_problem(steps).result(), whole));
+  EXPECT_TRUE(same_bits(window_problem(steps, L, w).result(), whole));
+}
+
+TEST(MemoryAttention, EveryCutOfTheQueriesGivesTheSameBits) {
+  expect_same_bits_for_every_cut(60, 20, 1);
+}
+
+// More keys than the kernel takes at a time: where its blocks end depends on the cut.
+TEST(MemoryAttention, BlocksOfKeysDoNotShowInTheBits) {
+  expect_same_bits_for_every_cut(300, 210, 7);
 }
 
 // One key too many in the list, seen by no one, changes no bit either: a call's layout may differ.
@@ -114,6 +123,10 @@ TEST(MemoryAttention, NamesTheArgumentThatIsWrong) {
             "memory_attention: index must be from 0 to 67, got 2 to 68");
   EXPECT_EQ(message([](auto& p) { p.keys.until = p.keys.until.to(at::kInt); }),
             "memory_attention: until must be Long, got Int");
+  EXPECT_EQ(message([](auto& p) {
+              p.runs = QueryRuns(p.runs.runs, p.runs.num_tokens, at::Device("meta"));
+            }),
+            "memory_attention: runs must be on cpu, got meta");
   EXPECT_EQ(message([](auto& p) { p.bias = p.bias.expand({3, 7}); }),
             "memory_attention: bias must be [1, up to 67], got [3, 7]");
 }

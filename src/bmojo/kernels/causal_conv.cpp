@@ -75,7 +75,7 @@ struct TapGradients {
     std::fill_n(part.get(), size, 0.0f);
   }
   size_t size;
-  hwy::AlignedFreeUniquePtr<float[]> part, total;
+  Scratch part, total;
 };
 
 // One row and the channels [first, first + count).

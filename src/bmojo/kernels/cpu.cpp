@@ -27,7 +27,7 @@ int64_t usable_targets() { return hwy::SupportedTargets() & HWY_TARGETS; }
 
 void require_simd() {
   static const bool usable = usable_targets() != 0;
-  require(usable, "kernels: this CPU must have AVX2 and FMA, got neither");
+  require(usable, "kernels: this CPU must have AVX2 and FMA, got one without");
 }
 
 std::vector<std::string> simd_targets() {

@@ -13,119 +13,21 @@
 #include <hwy/highway.h>
 
 #include "bmojo/kernels/simd-inl.h"
+#include "bmojo/kernels/tile-inl.h"
 
 // Vectors run over query rows (a query of one head), so that a softmax is a loop over keys without
 // any sum across lanes. A tile is kTile query rows of one piece and one key/value head, with all
-// the keys that any of them sees; its scores are [keys, kTile]. Everything but the maximum is done
-// a block of keys at a time, while the block is in the cache. Sums run over keys and over the head
-// size in order, from block to block in the same accumulators: they depend on neither tile nor
-// block, so whole, segments and steps agree in every bit.
+// the keys that any of them sees; its scores are [keys, kTile]. Keys are taken a block at a time,
+// while the block is in the cache; the forward pass keeps the scores of all, since their maximum
+// must be known before the first weight, the backward pass those of a block. Sums run over keys and
+// over the head size in order, from block to block in the same accumulators: they depend on neither
+// tile nor block, so whole, segments and steps agree in every bit.
 
 HWY_BEFORE_NAMESPACE();
 namespace bmojo::kernels::HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kTile = 32;           // query rows
-constexpr int64_t kPanel = 2 * kLanes;  // of them at a time in registers
-constexpr int kRowsAtOnce = 6;          // times kPanel: the accumulators
-constexpr int64_t kBlock = 96;          // keys
-
-// out[m] = Σ_i rows[m][i] · columns[i], columns [count, kTile] and out [M, kTile] a panel at a
-// time.
-template <int M>
-HWY_INLINE void row_products(const float* const* rows, const float* HWY_RESTRICT columns,
-                             int64_t count, float* HWY_RESTRICT out) {
-  const Floats d;
-  V a[M], b[M];
-  for (int m = 0; m < M; ++m) a[m] = b[m] = zero();
-  for (int64_t i = 0; i < count; ++i) {
-    const V left = hn::Load(d, columns + i * kTile),
-            right = hn::Load(d, columns + i * kTile + kLanes);
-    for (int m = 0; m < M; ++m) {
-      const V x = all(rows[m][i]);
-      a[m] = hn::MulAdd(x, left, a[m]);
-      b[m] = hn::MulAdd(x, right, b[m]);
-    }
-  }
-  for (int m = 0; m < M; ++m) {
-    hn::Store(a[m], d, out + m * kTile);
-    hn::Store(b[m], d, out + m * kTile + kLanes);
-  }
-}
-
-// out[m] += Σ_j rows[j][m] · weights[j], weights [count, kTile] and out [M, kTile].
-template <int M>
-HWY_INLINE void column_products(const float* const* rows, int64_t offset,
-                                const float* HWY_RESTRICT weights, int64_t count,
-                                float* HWY_RESTRICT out) {
-  const Floats d;
-  V a[M], b[M];
-  for (int m = 0; m < M; ++m) {
-    a[m] = hn::Load(d, out + m * kTile);
-    b[m] = hn::Load(d, out + m * kTile + kLanes);
-  }
-  for (int64_t j = 0; j < count; ++j) {
-    const V left = hn::Load(d, weights + j * kTile),
-            right = hn::Load(d, weights + j * kTile + kLanes);
-    const float* HWY_RESTRICT row = rows[j] + offset;
-    for (int m = 0; m < M; ++m) {
-      const V x = all(row[m]);
-      a[m] = hn::MulAdd(x, left, a[m]);
-      b[m] = hn::MulAdd(x, right, b[m]);
-    }
-  }
-  for (int m = 0; m < M; ++m) {
-    hn::Store(a[m], d, out + m * kTile);
-    hn::Store(b[m], d, out + m * kTile + kLanes);
-  }
-}
-
-// to[m] += Σ_n weights[m, n] · x[n], weights [M, kTile] and x [kTile, width] a panel at a time.
-template <int M>
-HWY_INLINE void add_outer(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT x,
-                          int64_t width, int64_t count, float* const* to, int64_t offset) {
-  const Floats d;
-  V a[M], b[M];
-  for (int m = 0; m < M; ++m) {
-    a[m] = hn::Load(d, to[m] + offset);
-    b[m] = hn::Load(d, to[m] + offset + kLanes);
-  }
-  for (int64_t n = 0; n < count; ++n) {
-    const V left = hn::Load(d, x + n * width + offset),
-            right = hn::Load(d, x + n * width + offset + kLanes);
-    for (int m = 0; m < M; ++m) {
-      const V w = all(weights[m * kTile + n]);
-      a[m] = hn::MulAdd(w, left, a[m]);
-      b[m] = hn::MulAdd(w, right, b[m]);
-    }
-  }
-  for (int m = 0; m < M; ++m) {
-    hn::Store(a[m], d, to[m] + offset);
-    hn::Store(b[m], d, to[m] + offset + kLanes);
-  }
-}
-
-// Calls work(integral constant M, first) over [0, count), kRowsAtOnce at a time and then the rest.
-template <typename Work>
-HWY_INLINE void in_steps(int64_t count, const Work& work) {
-  int64_t i = 0;
-  for (; i + kRowsAtOnce <= count; i += kRowsAtOnce)
-    work(std::integral_constant<int, kRowsAtOnce>(), i);
-  switch (count - i) {
-    case 5:
-      return work(std::integral_constant<int, 5>(), i);
-    case 4:
-      return work(std::integral_constant<int, 4>(), i);
-    case 3:
-      return work(std::integral_constant<int, 3>(), i);
-    case 2:
-      return work(std::integral_constant<int, 2>(), i);
-    case 1:
-      return work(std::integral_constant<int, 1>(), i);
-    default:
-      return;
-  }
-}
+constexpr int64_t kBlock = 96;  // keys
 
 // Calls work(first, count) for the blocks of [0, num_keys).
 template <typename Work>
@@ -172,11 +74,17 @@ std::vector<Span> cut(const MemoryAttention& m, int64_t most_tiles) {
   return spans;
 }
 
+// Where queries see all keys before them the last spans are the longest: they begin.
+int64_t last_first(const std::vector<Span>& spans, int64_t task) {
+  return std::ssize(spans) - 1 - task;
+}
+
+int64_t in_panels(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
+
 // What a task keeps from tile to tile.
 struct Workspace {
   Workspace(const MemoryAttention& m, const Span& span, int64_t scores_at_once)
-      : width((m.head + kPanel - 1) / kPanel * kPanel),
-        q(scratch(m.head * kTile)),
+      : q(scratch(m.head * kTile)),
         result(scratch(m.head * kTile)),
         scores(scratch(scores_at_once * kTile)),
         slots(static_cast<size_t>(m.num_keys)),
@@ -186,13 +94,11 @@ struct Workspace {
   }
   void pack(const MemoryAttention& m, const Span& span);
 
-  int64_t width;   // d rounded up to a panel
   Scratch q;       // [d, kTile] q transposed
   Scratch result;  // [d, kTile]
   Scratch scores;  // [keys or kBlock, kTile]
-  Scratch
-      packed;  // [S, 2, d] the keys and values of the span's group; null: one tile, not worth it
-  HWY_ALIGN float largest[kTile], sum[kTile];
+  Scratch packed;  // [S, 2, d] keys and values of the span's head; null where one tile reads them
+  HWY_ALIGN float query[kTile], largest[kTile], sum[kTile];
   int64_t num_keys = 0;  // that the tile sees
   std::vector<int64_t> slots;
   std::vector<const float*> keys, values;
@@ -208,8 +114,8 @@ const float* pool_row(const MemoryAttention& m, int64_t piece, int64_t j, int64_
   return m.pool + (m.index[piece * m.num_keys + j] * 2 * m.num_kv_heads + group) * m.head;
 }
 
-// In the pool the keys of one head lie a whole row apart, often a power of two: they would share
-// few cache lines, and be read anew for every tile.
+// In the pool the keys of one head lie a whole row apart, often a power of two: they would compete
+// for few sets of the cache and be read from memory for every tile.
 void Workspace::pack(const MemoryAttention& m, const Span& span) {
   packed = scratch(m.num_keys * 2 * m.head);
   const Tile first = make_tile(m, span.piece, span.group, span.first),
@@ -234,9 +140,13 @@ void transpose_in(const Tile& tile, const At& at, float* HWY_RESTRICT to) {
   }
 }
 
-// The keys that some query of the tile sees, in their order.
-void list_keys(const Tile& tile, Workspace& w) {
+// The tile's queries, and the keys that some of them sees, in their order.
+void begin_tile(const Tile& tile, Workspace& w) {
   const auto& m = tile.m;
+  transpose_in(tile, [&](int64_t n) { return tile.q(n); }, w.q.get());
+  // As floats: exact up to 2^24, and a piece is shorter.
+  for (int64_t n = 0; n < kTile; ++n)
+    w.query[n] = static_cast<float>(tile.query(std::min(n, tile.count - 1)));
   const int64_t low = tile.query(0), high = tile.query(tile.count - 1),
                 apart = w.packed ? m.head : m.num_kv_heads * m.head;
   w.num_keys = 0;
@@ -265,10 +175,6 @@ void fill_scores(const Tile& tile, const Workspace& w, int64_t first, int64_t co
   const auto& m = tile.m;
   const Floats d;
   multiply_rows(tile, w.keys.data() + first, count, w.q.get(), scores);
-  // Queries as floats: exact up to 2^24, and a piece is shorter.
-  HWY_ALIGN float query[kTile];
-  for (int64_t n = 0; n < kTile; ++n)
-    query[n] = static_cast<float>(tile.query(std::min(n, tile.count - 1)));
   const int64_t low = tile.query(0), high = tile.query(tile.count - 1),
                 row = tile.piece * m.num_keys;
   const V scale = all(1.0f / std::sqrt(static_cast<float>(m.head)));
@@ -283,7 +189,7 @@ void fill_scores(const Tile& tile, const Workspace& w, int64_t first, int64_t co
       V x = hn::Mul(hn::Load(d, s + n), scale);
       if (j < m.num_biased) x = hn::Add(x, bias);
       if (partly) {
-        const V t = hn::Load(d, query + n);
+        const V t = hn::Load(d, w.query + n);
         const auto seen = hn::And(hn::Ge(t, all(static_cast<float>(from))),
                                   hn::Lt(t, all(static_cast<float>(until))));
         x = hn::IfThenElse(seen, x, never);
@@ -330,8 +236,7 @@ void weigh(const Tile& tile, const float* const* rows, const float* weights, int
 
 void forward_tile(const Tile& tile, Workspace& w, float* out, float* log_sum) {
   const int64_t d = tile.m.head;
-  transpose_in(tile, [&](int64_t n) { return tile.q(n); }, w.q.get());
-  list_keys(tile, w);
+  begin_tile(tile, w);
   // The true maximum first: were it found on the way, blocks would show in the bits.
   std::fill_n(w.largest, kTile, -std::numeric_limits<float>::infinity());
   in_blocks(w.num_keys, [&](int64_t k, int64_t count) {
@@ -380,7 +285,7 @@ void attention_forward(const MemoryAttention& m, float* out, float* log_sum,
                        const ParallelFor& parallel) {
   const auto spans = cut(m, 16);
   run(parallel, std::ssize(spans), [&](int64_t task) {
-    const Span& span = spans[static_cast<size_t>(task)];
+    const Span& span = spans[static_cast<size_t>(last_first(spans, task))];
     Workspace w(m, span, m.num_keys);
     for (int64_t i = span.first; i < span.last; ++i)
       forward_tile(make_tile(m, span.piece, span.group, i), w, out, log_sum);
@@ -389,36 +294,43 @@ void attention_forward(const MemoryAttention& m, float* out, float* log_sum,
 
 namespace {
 
+// What the forward pass left, and the gradient of its output.
+struct Given {
+  const float *out, *log_sum, *grad_out;
+};
+
 // What the backward pass adds to the workspace.
 struct Adjoint {
-  explicit Adjoint(const MemoryAttention& m, int64_t width)
-      : grad_out(scratch(m.head * kTile)),
+  explicit Adjoint(const MemoryAttention& m)
+      : width(in_panels(m.head)),
+        grad_out(scratch(m.head * kTile)),
         grads(scratch(kBlock * kTile)),
         q_rows(scratch(kTile * width)),
         out_rows(scratch(kTile * width)) {}
+  int64_t width;             // d in whole panels
   Scratch grad_out;          // [d, kTile]
   Scratch grads;             // [kBlock, kTile] of the scores
-  Scratch q_rows, out_rows;  // [kTile, width] q and the gradient of the output, row by row
+  Scratch q_rows, out_rows;  // [kTile, width] q / √d and the gradient of the output, row by row
   HWY_ALIGN float log_sum[kTile], dot[kTile];
   float *to_keys[kBlock], *to_values[kBlock];  // where a block's gradients are added
 };
 
-void load_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out, const float* log_sum,
-               const float* grad_out) {
+void load_tile(const Tile& tile, const Given& given, float scale, Adjoint& a) {
   const int64_t d = tile.m.head;
-  std::fill_n(a.q_rows.get(), kTile * w.width, 0.0f);
-  std::fill_n(a.out_rows.get(), kTile * w.width, 0.0f);
+  std::fill_n(a.q_rows.get(), kTile * a.width, 0.0f);
+  std::fill_n(a.out_rows.get(), kTile * a.width, 0.0f);
   std::fill_n(a.log_sum, kTile, 0.0f);
   std::fill_n(a.dot, kTile, 0.0f);
   for (int64_t n = 0; n < tile.count; ++n) {
-    const float *grad = grad_out + tile.offset(n), *result = out + tile.offset(n);
-    std::copy_n(tile.q(n), d, a.q_rows.get() + n * w.width);
-    std::copy_n(grad, d, a.out_rows.get() + n * w.width);
-    a.log_sum[n] = log_sum[tile.scalar(n)];
+    const float *grad = given.grad_out + tile.offset(n), *result = given.out + tile.offset(n),
+                *q = tile.q(n);
+    float* q_row = a.q_rows.get() + n * a.width;
+    for (int64_t i = 0; i < d; ++i) q_row[i] = scale * q[i];
+    std::copy_n(grad, d, a.out_rows.get() + n * a.width);
+    a.log_sum[n] = given.log_sum[tile.scalar(n)];
     for (int64_t i = 0; i < d; ++i) a.dot[n] += grad[i] * result[i];
   }
-  transpose_in(tile, [&](int64_t n) { return a.q_rows.get() + n * w.width; }, w.q.get());
-  transpose_in(tile, [&](int64_t n) { return a.out_rows.get() + n * w.width; }, a.grad_out.get());
+  transpose_in(tile, [&](int64_t n) { return a.out_rows.get() + n * a.width; }, a.grad_out.get());
 }
 
 // a = exp(score - log_sum) and its score's gradient a (grad·v - grad·out), of a block in place.
@@ -436,17 +348,34 @@ void score_gradients(const Tile& tile, Workspace& w, Adjoint& a, int64_t first, 
   }
 }
 
-// `rows` [keys in sight of the piece, 2, width] and `bias` [num_biased] are added to; place [S]
-// says which row a key has.
-void backward_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out,
-                   const float* log_sum, const float* grad_out, float* grad_q, const int64_t* place,
-                   float* rows, float* bias) {
+// The sums of the gradients of keys and values, apart for each task: a key has a row in those of
+// its piece's tasks if some query sees it (pieces of short documents have few such keys).
+struct KeySums {
+  KeySums(const MemoryAttention& m, const std::vector<Span>& spans)
+      : width(in_panels(m.head)), place(static_cast<size_t>(m.num_pieces * m.num_keys), -1) {
+    std::vector<int64_t> seen(static_cast<size_t>(m.num_pieces), 0);
+    for (size_t i = 0; i < place.size(); ++i)
+      if (m.until[i] > m.from[i]) place[i] = seen[i / static_cast<size_t>(m.num_keys)]++;
+    for (const auto& span : spans)
+      first.push_back(first.back() + seen[static_cast<size_t>(span.piece)]);
+    rows = scratch(first.back() * 2 * width);
+  }
+  void clear(size_t task) { std::fill(of(task), of(task + 1), 0.0f); }
+  float* of(size_t task) const { return rows.get() + first[task] * 2 * width; }
+
+  int64_t width;                     // d in whole panels
+  std::vector<int64_t> place;        // [P, S] which row of its piece, -1: none
+  std::vector<int64_t> first = {0};  // row of each task, and of none behind the last
+  Scratch rows;                      // [rows, 2, width]
+};
+
+// `rows` and `bias` [num_biased] are the task's, place [S] the piece's.
+void backward_tile(const Tile& tile, const Given& given, Workspace& w, Adjoint& a, float* grad_q,
+                   const int64_t* place, float* rows, float* bias) {
   const auto& m = tile.m;
-  load_tile(tile, w, a, out, log_sum, grad_out);
-  list_keys(tile, w);
   const float scale = 1.0f / std::sqrt(static_cast<float>(m.head));
-  for (int64_t n = 0; n < kTile; ++n)
-    for (int64_t i = 0; i < m.head; ++i) a.q_rows[static_cast<size_t>(n * w.width + i)] *= scale;
+  begin_tile(tile, w);
+  load_tile(tile, given, scale, a);
   std::fill_n(w.result.get(), m.head * kTile, 0.0f);
   in_blocks(w.num_keys, [&](int64_t first, int64_t count) {
     fill_scores(tile, w, first, count, w.scores.get());
@@ -454,16 +383,16 @@ void backward_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out,
     weigh(tile, w.keys.data() + first, a.grads.get(), count, w.result.get());
     for (int64_t k = 0; k < count; ++k) {
       const int64_t j = w.slots[static_cast<size_t>(first + k)];
-      a.to_keys[k] = rows + 2 * place[j] * w.width;
-      a.to_values[k] = a.to_keys[k] + w.width;
+      a.to_keys[k] = rows + 2 * place[j] * a.width;
+      a.to_values[k] = a.to_keys[k] + a.width;
       const float* g = a.grads.get() + k * kTile;
       for (int64_t n = 0; j < m.num_biased && n < tile.count; ++n) bias[j] += g[n];
     }
-    for (int64_t i = 0; i < w.width; i += kPanel)
+    for (int64_t i = 0; i < a.width; i += kPanel)
       in_steps(count, [&](auto M, int64_t k) HWY_ATTR {
-        add_outer<M()>(a.grads.get() + k * kTile, a.q_rows.get(), w.width, tile.count,
+        add_outer<M()>(a.grads.get() + k * kTile, a.q_rows.get(), a.width, tile.count,
                        a.to_keys + k, i);
-        add_outer<M()>(w.scores.get() + k * kTile, a.out_rows.get(), w.width, tile.count,
+        add_outer<M()>(w.scores.get() + k * kTile, a.out_rows.get(), a.width, tile.count,
                        a.to_values + k, i);
       });
   });
@@ -472,57 +401,48 @@ void backward_tile(const Tile& tile, Workspace& w, Adjoint& a, const float* out,
       grad_q[tile.offset(n) + i] = scale * w.result[static_cast<size_t>(i * kTile + n)];
 }
 
+// A pool row's gradient is the sum over the pieces that hold it, in time order.
+void add_to_pool(const MemoryAttention& m, const std::vector<Span>& spans, const KeySums& sums,
+                 int64_t group, int64_t part, float* pool) {
+  for (size_t s = 0; s < spans.size(); ++s) {
+    if (spans[s].group != group) continue;
+    for (int64_t j = 0; j < m.num_keys; ++j) {
+      const int64_t at = spans[s].piece * m.num_keys + j;
+      const int64_t row = sums.place[static_cast<size_t>(at)];
+      if (row < 0) continue;
+      const float* sum = sums.of(s) + (2 * row + part) * sums.width;
+      float* to = pool + ((m.index[at] * 2 + part) * m.num_kv_heads + group) * m.head;
+      for (int64_t i = 0; i < m.head; ++i) to[i] += sum[i];
+    }
+  }
+}
+
 }  // namespace
 
 void attention_backward(const MemoryAttention& m, const float* out, const float* log_sum,
                         const float* grad_out, const MemoryAttentionGradients& gradients,
                         const ParallelFor& parallel) {
-  // Each task has a sum of its own for the keys of its piece; enough tasks for the threads even
-  // where there is one piece, cut by the problem alone.
+  // Enough tasks for the threads even where there is one piece, cut by the problem alone.
   int64_t tiles = 0;
   for (int64_t p = 0; p < m.num_pieces; ++p) tiles = std::max(tiles, num_tiles(m, p));
   const int64_t pieces_and_heads = std::max<int64_t>(1, m.num_pieces * m.num_kv_heads);
   const int64_t slices = std::max<int64_t>(1, 8 / pieces_and_heads);
   const auto spans = cut(m, std::max<int64_t>(1, (tiles + slices - 1) / slices));
-  const int64_t width = (m.head + kPanel - 1) / kPanel * kPanel;
-  // Only keys that some query sees have a row: pieces of short documents have few.
-  std::vector<int64_t> place(static_cast<size_t>(m.num_pieces * m.num_keys), -1), first_row;
-  std::vector<int64_t> seen(static_cast<size_t>(m.num_pieces), 0);
-  for (size_t i = 0; i < place.size(); ++i)
-    if (m.until[i] > m.from[i]) place[i] = seen[i / static_cast<size_t>(m.num_keys)]++;
-  int64_t num_rows = 0;
-  for (const auto& span : spans) {
-    first_row.push_back(num_rows);
-    num_rows += seen[static_cast<size_t>(span.piece)];
-  }
-  const auto rows = scratch(num_rows * 2 * width);
+  KeySums sums(m, spans);
   std::vector<float> biases(static_cast<size_t>(std::ssize(spans) * m.num_biased), 0.0f);
-  run(parallel, std::ssize(spans), [&](int64_t task) {
+  run(parallel, std::ssize(spans), [&](int64_t number) {
+    const int64_t task = last_first(spans, number);
     const Span& span = spans[static_cast<size_t>(task)];
     Workspace w(m, span, kBlock);
-    Adjoint a(m, w.width);
-    float* sum = rows.get() + first_row[static_cast<size_t>(task)] * 2 * width;
-    std::fill_n(sum, seen[static_cast<size_t>(span.piece)] * 2 * width, 0.0f);
+    Adjoint a(m);
+    sums.clear(static_cast<size_t>(task));
     for (int64_t i = span.first; i < span.last; ++i)
-      backward_tile(make_tile(m, span.piece, span.group, i), w, a, out, log_sum, grad_out,
-                    gradients.q, place.data() + span.piece * m.num_keys, sum,
-                    biases.data() + task * m.num_biased);
+      backward_tile(make_tile(m, span.piece, span.group, i), {out, log_sum, grad_out}, w, a,
+                    gradients.q, sums.place.data() + span.piece * m.num_keys,
+                    sums.of(static_cast<size_t>(task)), biases.data() + task * m.num_biased);
   });
-  // A pool row's gradient is the sum over the pieces that hold it, in time order.
-  run(parallel, 2 * m.num_kv_heads, [&](int64_t task) {
-    const int64_t group = task / 2, part = task % 2;
-    for (size_t s = 0; s < spans.size(); ++s) {
-      if (spans[s].group != group) continue;
-      const float* sum = rows.get() + first_row[s] * 2 * width;
-      for (int64_t j = 0; j < m.num_keys; ++j) {
-        const int64_t at = spans[s].piece * m.num_keys + j;
-        const int64_t row = place[static_cast<size_t>(at)];
-        if (row < 0) continue;
-        float* to = gradients.pool + ((m.index[at] * 2 + part) * m.num_kv_heads + group) * m.head;
-        for (int64_t i = 0; i < m.head; ++i) to[i] += sum[(2 * row + part) * width + i];
-      }
-    }
-  });
+  run(parallel, 2 * m.num_kv_heads,
+      [&](int64_t task) { add_to_pool(m, spans, sums, task / 2, task % 2, gradients.pool); });
   if (gradients.bias == nullptr) return;
   std::fill_n(gradients.bias, m.num_pieces * m.num_biased, 0.0f);
   for (size_t s = 0; s < spans.size(); ++s)

@@ -54,11 +54,6 @@ HWY_INLINE float sum_over_row(int64_t n, const Term& term) {
 HWY_INLINE float square_root(float x) { return hn::GetLane(hn::Sqrt(all(x))); }
 
 HWY_INLINE V silu(V x) { return hn::Mul(x, sigmoid(x)); }
-// d silu = σ (1 + x (1 - σ)), σ = sigmoid(x)
-HWY_INLINE V silu_slope(V x, V sigma) {
-  return hn::Mul(sigma, hn::MulAdd(x, hn::Sub(all(1), sigma), all(1)));
-}
-
 }  // namespace bmojo::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -168,9 +168,7 @@ void steps_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1, c
             sum = hn::Load(Floats(), token + 2 * kLanes);
     const V z = load(g.at(s.z, t) + c, lanes), gate = sigmoid(z);
     const V grad = load(g.at(grad_y, t) + c, lanes);
-    // d silu = σ (1 + z (1 - σ))
-    const V slope = hn::Mul(gate, hn::MulAdd(z, hn::Sub(all(1), gate), all(1)));
-    store(hn::Mul(hn::Mul(grad, sum), slope), out.z + g.token(t) * s.E + c, lanes);
+    store(hn::Mul(hn::Mul(grad, sum), silu_slope(z, gate)), out.z + g.token(t) * s.E + c, lanes);
     const V grad_sum = hn::Mul(grad, hn::Mul(z, gate));
     grad_D = hn::MulAdd(grad_sum, x, grad_D);
 

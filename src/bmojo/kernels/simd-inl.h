@@ -133,6 +133,11 @@ HWY_INLINE V log1p(V x) {
 
 HWY_INLINE V sigmoid(V x) { return hn::Div(all(1), hn::Add(all(1), exp(hn::Neg(x)))); }
 
+// d silu = σ (1 + x (1 - σ)), σ = sigmoid(x)
+HWY_INLINE V silu_slope(V x, V sigma) {
+  return hn::Mul(sigma, hn::MulAdd(x, hn::Sub(all(1), sigma), all(1)));
+}
+
 HWY_INLINE V softplus(V x) { return hn::IfThenElse(hn::Gt(x, all(20)), x, log1p(exp(x))); }
 
 // The sum of kChains numbers, as a tree.

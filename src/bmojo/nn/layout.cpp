@@ -6,17 +6,12 @@
 #include <limits>
 
 #include "bmojo/base/error.h"
+#include "bmojo/nn/rows.h"
 
 namespace bmojo::nn {
 namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-
-at::Tensor to_tensor(const std::vector<int64_t>& values, at::Device device) {
-  // from_blob only borrows: the clone owns its memory, whatever the device.
-  auto* data = const_cast<int64_t*>(values.data());
-  return torch::from_blob(data, {std::ssize(values)}, torch::kLong).clone().to(device);
-}
 
 at::Tensor to_mask(const std::vector<uint8_t>& values, at::IntArrayRef shape, at::Device device) {
   auto* data = const_cast<uint8_t*>(values.data());
@@ -111,7 +106,7 @@ KeyList list_keys(const std::vector<Piece>& pieces, int64_t num_keys, at::Device
     }
   }
   const auto tensor = [&](const std::vector<int64_t>& values) {
-    return to_tensor(values, device).reshape({P, num_keys});
+    return from_host(values, device).reshape({P, num_keys});
   };
   return {tensor(index), tensor(from), tensor(until)};
 }
@@ -159,7 +154,7 @@ void Builder::tokens() {
       out.next.document[b] = rows.documents[b * L + out.lengths[b] - 1];
     out.num_waves = std::max(out.num_waves, wave);
   }
-  out.positions = to_tensor(position, device).reshape({B, L});
+  out.positions = from_host(position, device).reshape({B, L});
   out.starts = to_mask(starts, {B, L}, device);
 }
 
@@ -182,8 +177,8 @@ void Builder::queries() {
     row.push_back(piece.row);
   }
   out.queries = QueryRuns(std::move(runs), B * L, device);
-  out.query_positions = to_tensor(positions, device);
-  out.piece_row = to_tensor(row, device);
+  out.query_positions = from_host(positions, device);
+  out.piece_row = from_host(row, device);
 }
 
 // The last w tokens, or all of them.
@@ -214,7 +209,7 @@ void Builder::window() {
       const int64_t row = row_of(b, document.column, document.position, p);
       if (p >= 0 && row >= 0) keep[b * rows_out + j] = row;
     }
-  out.next_window = to_tensor(keep, device);
+  out.next_window = from_host(keep, device);
 }
 
 // Outputs of the SSM: the m_f before the chunk, or before the window.
@@ -228,7 +223,7 @@ void Builder::fading() {
       pool_row[i] = B * kept.count() + std::ssize(projected);
       projected.push_back(i);
     }
-  out.fading_token = to_tensor(projected, device);
+  out.fading_token = from_host(projected, device);
   const auto row_of = [&](int64_t b, int64_t column, int64_t start, int64_t p) {
     return p >= start ? pool_row[b * L + column + p - start]
                       : b * kept.count() + kept.row_of(p, t0[b]);
@@ -252,7 +247,7 @@ void Builder::fading() {
       const int64_t p = kept.position_of(j, out.next.position[b]);
       if (p >= 0) keep[b * kept.count() + j] = row_of(b, document.column, document.position, p);
     }
-  out.next_fading = to_tensor(keep, device);
+  out.next_fading = from_host(keep, device);
 }
 
 }  // namespace

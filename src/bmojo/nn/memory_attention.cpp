@@ -110,6 +110,8 @@ void check(const MemoryAttention& a) {
           "{}: q must have a multiple of {} heads, got {}", kName, a.pool.size(2), a.q.size(1));
   check_floating(kName, "q", a.q);
   check_like(kName, "pool", a.pool, a.q);
+  require(a.runs.token.device() == a.q.device(), "{}: runs must be on {}, got {}", kName,
+          a.q.device().str(), a.runs.token.device().str());
   const int64_t P = std::ssize(a.runs.runs);
   require(a.keys.index.defined() && a.keys.index.dim() == 2 && a.keys.index.size(0) == P &&
               a.keys.index.size(1) > 0,
@@ -138,10 +140,6 @@ void check(const MemoryAttention& a) {
   }
 }
 
-at::Tensor host_tensor(const std::vector<int64_t>& values, at::Device device) {
-  return torch::tensor(values, torch::kLong).to(device);
-}
-
 }  // namespace
 
 QueryRuns::QueryRuns(std::vector<Run> list, int64_t tokens, at::Device device)
@@ -163,21 +161,18 @@ QueryRuns::QueryRuns(std::vector<Run> list, int64_t tokens, at::Device device)
       to[runs[i].first + n] = i * Q + n;
     }
   }
-  token = host_tensor(from, device);
-  query = host_tensor(to, device);
+  token = from_host(from, device);
+  query = from_host(to, device);
 }
 
 at::Tensor memory_attention(const MemoryAttention& a) {
   check(a);
   if (!use_kernel({a.q, a.bias})) return memory_attention_reference(a);
-  const bool differentiable =
-      at::GradMode::is_enabled() && (a.q.requires_grad() || a.pool.requires_grad() ||
-                                     (a.bias.defined() && a.bias.requires_grad()));
   std::vector<int64_t> spans;
   for (const auto& run : a.runs.runs) spans.insert(spans.end(), {run.first, run.count});
   const auto bias = a.bias.defined() ? std::optional(a.bias) : std::nullopt;
   return FusedAttention::apply(a.q, a.pool, bias, a.keys.index, a.keys.from, a.keys.until, spans,
-                               differentiable);
+                               differentiable({a.q, a.pool, a.bias}));
 }
 
 at::Tensor memory_attention_reference(const MemoryAttention& a) {

@@ -13,19 +13,13 @@
 namespace bmojo::nn {
 namespace {
 
-at::Tensor host_tensor(const std::vector<int64_t>& values, at::IntArrayRef shape,
-                       at::Device device) {
-  auto* data = const_cast<int64_t*>(values.data());
-  return torch::from_blob(data, shape, torch::kLong).clone().to(device);
-}
-
 // The pool rows of the running set, [B, m].
 at::Tensor running_rows(const LayerState& state, const Layout& layout, const at::Tensor& frozen,
                         const PoolRows& pool) {
   const auto& held = state.frozen.position;
   const int64_t B = held.size(0), m = held.size(1), W = state.window.size(1);
   if (m == 0) return frozen;
-  const auto start = host_tensor(layout.start, {B, 1}, held.device());
+  const auto start = from_host(layout.start, {B, 1}, held.device());
   const auto nothing = state.running.position == kNowhere;
   const auto position = state.running.position.masked_fill(nothing, 0);
   const auto slot = find_in_sorted(held, position).clamp_max(m - 1);
@@ -80,10 +74,10 @@ Waves make_waves(const Layout& layout, int64_t window, int64_t first_token, int6
     slot.push_back(at);
   }
   const auto flags = [&](const std::vector<int64_t>& values) {
-    return host_tensor(values, {n, B, 1}, device).to(torch::kBool);
+    return from_host(values, {n, B, 1}, device).to(torch::kBool);
   };
-  return {host_tensor(tokens, {n, B, Q}, device), flags(fresh), flags(inside), flags(active),
-          host_tensor(slot, {static_cast<int64_t>(slot.size())}, device)};
+  return {from_host(tokens, {n, B, Q}, device), flags(fresh), flags(inside), flags(active),
+          from_host(slot, device)};
 }
 
 // The sets of one row while its pieces go by, as sources.
@@ -196,9 +190,9 @@ Selection select(const Candidates& c, const Layout& layout, int64_t window, int6
   };
   at::Tensor wanted;
   if (given.defined()) {
-    require(given.dim() == 2 && given.size(0) == std::ssize(layout.pieces) && given.size(1) == m,
-            "forward: selection must be [{}, {}], got {} entries", layout.pieces.size(), m,
-            given.numel());
+    check_shape("forward", "selection", given, {std::ssize(layout.pieces), m});
+    require(given.scalar_type() == at::kLong, "forward: selection must be Long, got {}",
+            c10::toString(given.scalar_type()));
     wanted = at::full({layout.num_waves * B, m}, kNowhere, c.position.options());
     wanted.index_copy_(0, waves.slot, given.to(device));
   }

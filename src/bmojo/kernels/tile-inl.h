@@ -1,0 +1,122 @@
+// Products of rows in memory with a tile of kTile columns side by side, which is [count, kTile];
+// built once for each instruction set (hence the guard). Every sum runs in order, in one
+// accumulator.
+#if defined(BMOJO_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef BMOJO_KERNELS_TILE_INL_H_
+#undef BMOJO_KERNELS_TILE_INL_H_
+#else
+#define BMOJO_KERNELS_TILE_INL_H_
+#endif
+
+#include <type_traits>
+
+#include "bmojo/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace bmojo::kernels::HWY_NAMESPACE {
+
+inline constexpr int64_t kTile = 32;
+inline constexpr int64_t kPanel = 2 * kLanes;  // columns at a time in registers
+inline constexpr int kRowsAtOnce = 6;          // times kPanel: the accumulators
+
+// out[m] = Σ_i rows[m][i] · columns[i], columns [count, kTile] and out [M, kTile] a panel at a
+// time.
+template <int M>
+HWY_INLINE void row_products(const float* const* rows, const float* HWY_RESTRICT columns,
+                             int64_t count, float* HWY_RESTRICT out) {
+  const Floats d;
+  V a[M], b[M];
+  for (int m = 0; m < M; ++m) a[m] = b[m] = zero();
+  for (int64_t i = 0; i < count; ++i) {
+    const V left = hn::Load(d, columns + i * kTile),
+            right = hn::Load(d, columns + i * kTile + kLanes);
+    for (int m = 0; m < M; ++m) {
+      const V x = all(rows[m][i]);
+      a[m] = hn::MulAdd(x, left, a[m]);
+      b[m] = hn::MulAdd(x, right, b[m]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    hn::Store(a[m], d, out + m * kTile);
+    hn::Store(b[m], d, out + m * kTile + kLanes);
+  }
+}
+
+// out[m] += Σ_j rows[j][m] · weights[j], weights [count, kTile] and out [M, kTile].
+template <int M>
+HWY_INLINE void column_products(const float* const* rows, int64_t offset,
+                                const float* HWY_RESTRICT weights, int64_t count,
+                                float* HWY_RESTRICT out) {
+  const Floats d;
+  V a[M], b[M];
+  for (int m = 0; m < M; ++m) {
+    a[m] = hn::Load(d, out + m * kTile);
+    b[m] = hn::Load(d, out + m * kTile + kLanes);
+  }
+  for (int64_t j = 0; j < count; ++j) {
+    const V left = hn::Load(d, weights + j * kTile),
+            right = hn::Load(d, weights + j * kTile + kLanes);
+    const float* HWY_RESTRICT row = rows[j] + offset;
+    for (int m = 0; m < M; ++m) {
+      const V x = all(row[m]);
+      a[m] = hn::MulAdd(x, left, a[m]);
+      b[m] = hn::MulAdd(x, right, b[m]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    hn::Store(a[m], d, out + m * kTile);
+    hn::Store(b[m], d, out + m * kTile + kLanes);
+  }
+}
+
+// to[m] += Σ_n weights[m, n] · x[n], weights [M, kTile] and x [kTile, width] a panel at a time.
+template <int M>
+HWY_INLINE void add_outer(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT x,
+                          int64_t width, int64_t count, float* const* to, int64_t offset) {
+  const Floats d;
+  V a[M], b[M];
+  for (int m = 0; m < M; ++m) {
+    a[m] = hn::Load(d, to[m] + offset);
+    b[m] = hn::Load(d, to[m] + offset + kLanes);
+  }
+  for (int64_t n = 0; n < count; ++n) {
+    const V left = hn::Load(d, x + n * width + offset),
+            right = hn::Load(d, x + n * width + offset + kLanes);
+    for (int m = 0; m < M; ++m) {
+      const V w = all(weights[m * kTile + n]);
+      a[m] = hn::MulAdd(w, left, a[m]);
+      b[m] = hn::MulAdd(w, right, b[m]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    hn::Store(a[m], d, to[m] + offset);
+    hn::Store(b[m], d, to[m] + offset + kLanes);
+  }
+}
+
+// Calls work(integral constant M, first) over [0, count), kRowsAtOnce at a time and then the rest.
+template <typename Work>
+HWY_INLINE void in_steps(int64_t count, const Work& work) {
+  int64_t i = 0;
+  for (; i + kRowsAtOnce <= count; i += kRowsAtOnce)
+    work(std::integral_constant<int, kRowsAtOnce>(), i);
+  switch (count - i) {
+    case 5:
+      return work(std::integral_constant<int, 5>(), i);
+    case 4:
+      return work(std::integral_constant<int, 4>(), i);
+    case 3:
+      return work(std::integral_constant<int, 3>(), i);
+    case 2:
+      return work(std::integral_constant<int, 2>(), i);
+    case 1:
+      return work(std::integral_constant<int, 1>(), i);
+    default:
+      return;
+  }
+}
+
+}  // namespace bmojo::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
