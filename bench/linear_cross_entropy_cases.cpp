@@ -26,7 +26,7 @@ const Shape kShapes[] = {
     {.name = "small", .T = 64, .D = 32, .V = 128},
     {.name = "wide", .T = 8, .D = 24, .V = 5000},
     {.name = "tall", .T = 900, .D = 8, .V = 48},
-    {.name = "many_blocks", .T = 600, .D = 4, .V = 9000},
+    {.name = "many_blocks", .T = 1100, .D = 4, .V = 9000},
     {.name = "some_unscored", .T = 64, .D = 32, .V = 96, .unscored = 3},
     {.name = "most_scored", .T = 64, .D = 32, .V = 96, .unscored = 30},
     {.name = "sure", .T = 32, .D = 16, .V = 64, .scale = 100},

@@ -13,7 +13,7 @@ using torch::autograd::variable_list;
 
 // So many logits at a time: they stay in the cache between the product and the softmax; but not
 // fewer positions, or the products would mostly read and write the weight's gradient.
-constexpr int64_t kLogitsAtOnce = 1 << 22, kFewestPositions = 256;
+constexpr int64_t kLogitsAtOnce = 1 << 22, kFewestPositions = 512;
 
 int64_t positions_at_once(int64_t vocab_size) {
   return std::max(kFewestPositions, kLogitsAtOnce / vocab_size);
