@@ -80,7 +80,7 @@ def ended_with_us(trainings):
     finally:
         running = [each.process for each in trainings if each.process.poll() is None]
         for process in running:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # an interrupt is ignored by what a shell started with &
         deadline = time.monotonic() + 30
         for process in running:
             try:
