@@ -328,6 +328,6 @@ def test_the_picture_of_shakespeare(tmp_path):
     with Image.open(tmp_path / "s.png") as image:
         assert image.size == (1600, 560)
     text = shakespeare.summary(done)
-    row = "| B'MOJO      | 816,256    | 0.002 | 1.5010 | 1.5020 | 1.5030 | 1.5020 | 1,000    |"
+    row = "| B'MOJO         | 816,256    | 0.002 | 1.5010 | 1.5020 | 1.5030 | 1.5020 | 1,000    |"
     assert row in text.splitlines()
     assert "below the sliding-window transformer in 3 of 3 seeds" in text
