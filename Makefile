@@ -1,6 +1,6 @@
 # Everything a newcomer types. Each target sets up what it needs; a second call starts in seconds.
 #   make demo      train B'MOJO and its twin without eidetic memory side by side: who can recall?
-#   make test      build, then every test (make test-fast leaves out the training test)
+#   make test      build, then every test (make test-fast leaves out the slow ones)
 #   make TORCH=DIR … use a torch that is already there (the folder with include/ and lib/)
 SHELL := bash
 CMAKE := cmake

@@ -6,7 +6,7 @@ threads and two workers with one thread each run by turns; the first step of a r
 Writes results/train.json and results/train.md.
 
 Reading and logging are of every step. A checkpoint is taken as written every 10 minutes, as by
-default: its share is its time over 10 minutes.
+default: its share is its time over 10 minutes. Exits 1 where a limit is missed.
 """
 
 import argparse
@@ -56,6 +56,17 @@ def overheads(runs):
     return max(map(shares, runs), key=lambda parts: parts["total"])
 
 
+def missed(result):
+    """What was asked for and is not reached, in words."""
+    found, total, ratio = [], result["overheads"]["total"], result["ratio"]
+    if total >= LIMIT_OVERHEAD:
+        found.append(f"beside computing must be below {100 * LIMIT_OVERHEAD:g} % of the time, got "
+                     f"{100 * total:.3f} %")
+    if ratio < LIMIT_WORKERS:
+        found.append(f"2 workers must have at least {LIMIT_WORKERS} of the speed of 1, got {ratio:.2f}")
+    return found
+
+
 def report(result):
     lines = [f"`make bench-train` at {result['commit']} on {result['machine']}:",
              f"B'MOJO, {result['runs']['1'][0]['parameters'] / 1e6:.1f} M parameters, "
@@ -101,6 +112,8 @@ def main():
     (options.out / "train.json").write_text(json.dumps(result, indent=1) + "\n")
     (options.out / "train.md").write_text(report(result))
     print(report(result), end="")
+    if faults := missed(result):
+        raise Failed("; ".join(faults))
 
 
 if __name__ == "__main__":

@@ -130,6 +130,10 @@ def draw_memory(axes, layer, what, runs, colours):
     for run, colour in zip(runs, colours):
         steps, values = run.layers.get(layer, {}).get(what, ([], []))
         draw_line(axes, steps, values, colour)
+    # Memories are looked into now and then, in a short run once: the steps are those of the run.
+    first, last = (pick(row["step"] for run in runs for row in run.rows) for pick in (min, max))
+    room = 0.05 * (last - first) or 0.5
+    axes.set_xlim(first - room, last + room)
     axes.set_ylim(bottom=0)
     if what != "innovation":
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))

@@ -117,6 +117,17 @@ def test_memories_have_a_row_a_layer(tmp_path):
     assert found[3]["innovation"][1] == [0.8] * 8 and sorted(found) == [0, 3]
 
 
+def test_memories_have_the_steps_of_the_run(tmp_path):
+    from matplotlib.figure import Figure
+
+    runs = [metrics.Run(tmp_path, "run", [line(step, layers=(0,) if step == 1 else ())
+                                          for step in range(1, last + 1)]) for last in (11, 1)]
+    for shown, limits in ((runs, (0.5, 11.5)), (runs[1:], (0.5, 1.5))):
+        axes = Figure().add_subplot()
+        plot.draw_memory(axes, 0, "held", shown, plot.COLOURS)
+        assert axes.get_xlim() == pytest.approx(limits)
+
+
 def test_of_many_layers_some_are_shown(tmp_path):
     run = metrics.Run(tmp_path, "run", [line(1, layers=range(24))])
     layers, everything = plot.shown_layers([run])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import bench_train  # noqa: E402
 import demo  # noqa: E402
 from experiment import load_recipe  # noqa: E402
 
@@ -23,3 +24,16 @@ def test_the_demo_holds_for_five_seeds():
         assert ours["accuracy"] >= 0.9 and ours["accuracy"] - twin["accuracy"] >= 0.3
         assert max(ours["seconds"], twin["seconds"]) <= 240  # they run side by side
     assert "At least 90 % and 30 points above its twin: 5 of 5 seeds." in demo.summary(rows)
+
+
+def test_training_keeps_to_its_limits():
+    result = json.loads((ROOT / "results/train.json").read_text())
+    runs = result["runs"]
+    best = {key: max(x for each in runs[key] for x in each["tokens_per_s"]) for key in ("1", "2")}
+    assert result["ratio"] == best["2"] / best["1"]
+    assert result["overheads"] == bench_train.overheads(runs["1"])
+    assert bench_train.missed(result) == []
+    worse = {"ratio": 0.899, "overheads": {"total": 0.03}}
+    assert bench_train.missed(worse) == [
+        "beside computing must be below 3 % of the time, got 3.000 %",
+        "2 workers must have at least 0.9 of the speed of 1, got 0.90"]

@@ -334,6 +334,18 @@ def test_mistakes_exit_2_with_one_line(bmojo, tmp_path):
     assert listing(tmp_path) == before and listing(tmp_path / "full") == ["x"]
 
 
+def test_parents_of_the_folder_are_made(bmojo, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    for out in ("data/books", "data/more/", "deep/down/below/it"):
+        bmojo("tokenize", "--tokenizer", "bytes", "--out", out, "a.txt", cwd=tmp_path)
+        assert listing(tmp_path / out) == ["shard-00000.tokens"]
+    message = bmojo("tokenize", "--tokenizer", "bytes", "--out", "a.txt/out", "a.txt", code=2,
+                    cwd=tmp_path)
+    assert message == ("bmojo: out: parent of the folder must be creatable, got a.txt/out (Not a "
+                       "directory)")
+    assert listing(tmp_path) == ["a.txt", "data", "deep"]
+
+
 def test_a_write_that_fails_exits_1_and_leaves_nothing(bmojo, tmp_path):
     (tmp_path / "a.txt").write_bytes(bytes(5_000_000))
     message = bmojo("tokenize", "--tokenizer", "bytes", "--out", tmp_path / "out",

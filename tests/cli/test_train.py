@@ -1,13 +1,17 @@
 """`bmojo train` as a user sees it: files, resuming to the bit, refusals."""
 
+import fcntl
 import io
 import json
 import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
+import termios
 import time
+import tomllib
 
 import numpy as np
 import pytest
@@ -107,6 +111,9 @@ def test_a_run_leaves_what_is_promised(bmojo, tmp_path):
                  "manifest.json"):
         assert (run / "latest" / name).is_file()
     bmojo("inspect", run / "latest", "--verify")
+    assert bmojo.json("inspect", run) == bmojo.json("inspect", run / "latest")
+    bmojo("export", run, "--out", tmp_path / "exported")
+    assert (tmp_path / "exported/model.safetensors").is_file()
     result = bmojo.json("eval", "--model", run, *TASK, "--sequences", 50)
     assert result["answers"] == 200 and 0 <= result["accuracy"] <= 1 and result["length"] == 48
 
@@ -122,7 +129,8 @@ def test_the_run_file_is_complete_and_runs_again(bmojo, tmp_path):
 
 
 def test_resumed_is_unbroken_to_the_bit(bmojo, tmp_path, text):
-    for name, recipe in (("task", RECIPE), ("stream", streams(text))):
+    for name, recipe in (("task", RECIPE), ("stream", streams(text)),
+                         ("recompute", [*streams(text), "--recompute"])):
         whole, parts = tmp_path / f"{name}-whole", tmp_path / f"{name}-parts"
         recipe = [*recipe, "--steps", 14, "--eval-every", 5]
         bmojo("train", *recipe, "--out", whole)
@@ -235,6 +243,98 @@ def test_resume_refuses_a_model_that_was_edited(bmojo, tmp_path):
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("changed", ["config", "weights", "data", None])
+def test_resume_before_the_first_checkpoint(bmojo, tmp_path, text, changed):
+    """A full disk ended the run at its first save: run.json knows what it was started with."""
+    whole, run, file, weights_ = (tmp_path / name for name in ("whole", "run", "a.json", "weights"))
+    model = [*TINY, "--set", "vocab_size=257"]
+    file.write_text(bmojo("config", *model))
+    bmojo("init", *model, "--out", weights_)
+    start = ["--init-from", weights_] if changed == "weights" else ["--config", file]
+    recipe = [*start, *streams(text)[len(TINY):], "--steps", 4, "--save-every", 2, "--eval-every",
+              100]
+    assert "writing failed" in bmojo("train", *recipe, "--out", run, code=1, file_limit=8000)
+    assert not list(run.glob("step-*"))
+    if not changed:
+        file.unlink()  # nobody needs it any more
+        bmojo("train", "--resume", "--out", run, "--quiet")
+        file.write_text(bmojo("config", *model))
+        bmojo("train", *recipe, "--out", whole)
+        assert losses(run) == losses(whole) and weights(run) == weights(whole)
+        return
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    other = [*model, "--set", "hidden_size=24"]
+    if changed == "config":
+        file.write_text(bmojo("config", *other))
+    elif changed == "weights":
+        shutil.rmtree(weights_)
+        bmojo("init", *other, "--out", weights_)
+    else:
+        shutil.rmtree(text)
+        (tmp_path / "other.txt").write_text("another text " * 4000)
+        bmojo("tokenize", "--tokenizer", "bytes", "--out", text, tmp_path / "other.txt")
+    message = bmojo("train", "--resume", "--out", run, code=2)
+    if changed == "data":
+        assert re.fullmatch(rf'bmojo: --resume: data must be "xxh3-128:\w+", as {re.escape(str(run))} '
+                            r'was started, got "xxh3-128:\w+"', message), message
+    else:
+        assert message == f"bmojo: --resume: hidden_size must be 16, as {run} was started, got 24"
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("has_record", [True, False], ids=["run.json", "of before"])
+def test_an_older_damaged_checkpoint_is_in_nobodys_way(bmojo, tmp_path, has_record):
+    run = tmp_path / "run"
+    one_step = ["--max-minutes", 1e-9, "--quiet", "--out", run]
+    bmojo("train", *RECIPE, "--steps", 3, "--keep", 0, "--eval-every", 100, *one_step)
+    bmojo("train", "--resume", *one_step)
+    (run / "step-00000001/config.json").write_text("{")
+    if not has_record:  # nor did run.toml leave out what the steps say
+        (run / "run.json").unlink()
+        (run / "run.toml").write_text((run / "run.toml").read_text() + "tokens = 0\n")
+    bmojo("train", "--resume", "--out", run, "--max-minutes", 0, "--quiet")
+    assert len(losses(run)) == 3
+
+
+def test_the_same_command_resumes(bmojo, tmp_path):
+    """With --resume added: by flags or by a run file, lists and tokens in the place of steps."""
+    flags = [*RECIPE, "--tokens", 1500]
+    fields = json.dumps(MODEL.split())
+    (tmp_path / "recipe.toml").write_text(
+        f'preset = "bmojo-tiny"\nset = {fields}\ntask = "{TASK[1]}"\nbatch_tokens = 384\n'
+        "tokens = 1_500  # four steps\n")
+    by_file = ["--run", tmp_path / "recipe.toml", "--set", "window=12", "--quiet"]
+    for name, words in (("flags", flags), ("file", by_file)):
+        run = tmp_path / name
+        bmojo("train", *words, "--max-minutes", 1e-9, "--out", run)
+        assert len(losses(run)) == 1
+        more = bmojo("train", *words, "--resume", "--tokens", 5000, "--out", run, code=2)
+        assert "--resume: steps must be 4" in more
+        bmojo("train", *words, "--resume", "--max-minutes", 0, "--out", run)
+        assert len(losses(run)) == 4
+    assert bmojo.json("inspect", tmp_path / "file")["config"]["window"] == 12
+    # What differs is said, not the whole list.
+    assert bmojo("train", "--resume", "--set", "hidden_size=32", "--out", run, code=2) == (
+        f'bmojo: --resume: set must be "hidden_size=16" in place 1, as {run} was started, got '
+        '"hidden_size=32"')
+
+
+def test_a_run_resumes_from_any_folder(bmojo, tmp_path, text):
+    (tmp_path / "elsewhere").mkdir()
+    text.rename(tmp_path / 'odd "name" \\n #1')
+    (tmp_path / "model.json").write_text(bmojo("config", *TINY, "--set", "vocab_size=257"))
+    flags = ["--config", "model.json", *streams('odd "name" \\n #1/')[len(TINY):], "--steps", 3]
+    bmojo("train", *flags, "--max-minutes", 1e-9, "--out", "run", cwd=tmp_path)
+    bmojo("train", "--resume", "--out", tmp_path / "run", "--max-minutes", 1e-9, "--quiet",
+          cwd=tmp_path / "elsewhere")
+    assert len(losses(tmp_path / "run")) == 2
+    bmojo("train", *flags, "--resume", "--max-minutes", 0, "--out", "run", cwd=tmp_path)
+    assert len(losses(tmp_path / "run")) == 3
+    started = tomllib.loads((tmp_path / "run/run.toml").read_text())
+    assert started["config"] == f"{tmp_path}/model.json"
+    assert started["data"] == [f'{tmp_path}/odd "name" \\n #1']
+
+
 def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
     out = tmp_path / "out"
 
@@ -246,7 +346,9 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
     assert refused(*TINY) == "bmojo: --task or --data: one is needed, got neither"
     absent = f"bmojo: {tmp_path}/absent: must be a readable file, got No such file or directory"
     assert refused(*TINY, "--data", tmp_path / "absent") == absent
-    assert refused(*TINY, "--data", text, "--val-data", tmp_path / "absent") == absent
+    val = ["--val-data", tmp_path / "absent"]
+    for dry in ([], ["--dry-run"]):  # what cannot start has no plan
+        assert refused(*TINY, "--data", text, *val, *dry) == absent
     (tmp_path / "bare").mkdir()
     assert refused(*TINY, "--data", tmp_path / "bare") == (
         f"bmojo: {tmp_path}/bare: folder must hold *.tokens shards, got none; bmojo tokenize writes "
@@ -271,35 +373,58 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
         "pairs=12 would fit")
     assert refused("--run", tmp_path / "none.toml").startswith(
         "bmojo: --run: must be a readable file, got '")
-    (tmp_path / "odd.toml").write_text('colour = "red"\n')
-    assert refused("--run", tmp_path / "odd.toml") == (
-        f"bmojo: {tmp_path}/odd.toml: key 'colour' is not known")
+    odd = tmp_path / "odd.toml"
+    for content, fault in [
+        ('colour = "red"\n', "1: key 'colour' is not known"),
+        ("steps = 1\n\nsteps = 2\n", f"3: key 'steps' must stand once, got it again after {odd}:1"),
+        ("steps = 1\n[model]\nlr = 1\n",
+         "2: must be key = value, got the table '[model]'; a run file has none"),
+        ("steps = ten", "1: value must be text in quotes, a number, true, false or a list of them, "
+                        "got 'ten'"),
+        ("steps = '1x'", "1: Could not convert: --steps = 1x"),
+        ("steps = 0", "1: --steps: must be at least 1, got 0"),
+        ("steps = [1, 2]", "1: key 'steps' must have one value, got a list"),
+        ('task = ""', "1: key 'task' must hold text, got none; leave it out"),
+    ]:
+        odd.write_text(content)
+        assert refused("--run", odd) == f"bmojo: {odd}:{fault}"
     assert refused(*TINY, *TASK, "--set", "fading_tokens=0", "--set", "fading_residual=false",
                    "--set", "innovation_bias=false") == (
         "bmojo: config: fading_tokens = 0 needs fading_residual or innovation_bias to train, got "
         "neither; the SSM would receive no gradient")
     assert refused(*TINY, *TASK, "--warmup", 2) == "bmojo: --warmup: must be from 0 to 1, got 2"
-    for flag in ("--micro-batch", "--steps", "--keep", "--eval-every", "--seed", "--sample-every"):
+    for flag in ("--micro-batch", "--keep", "--eval-every", "--seed", "--sample-every"):
         message = refused(*TINY, *TASK, flag, -3)
         assert message == f"bmojo: {flag}: must be at least 0, got -3; see bmojo train --help"
+    for flag in ("--steps", "--tokens", "--batch-tokens"):  # inside, 0 means the default
+        for given in (0, -3):
+            assert refused(*TINY, *TASK, flag, given) == (
+                f"bmojo: {flag}: must be at least 1, got {given}; see bmojo train --help")
     message = refused(*TINY, *TASK, "--max-skips", 0)
     assert message.startswith("bmojo: --max-skips: must be ") and message.endswith(", got 0")
-    assert refused(*TINY, "--data", text, "--context", 999999, "--segment", 999999,
-                   "--batch-tokens", 999999) == (
-        f"bmojo: data: must hold at least 1000000 tokens for a context of 999999, got {held}")
-    assert refused(*TINY, "--data", text, "--val-fraction", 1e-9) == (
-        "bmojo: validation: must hold more than 2048 tokens, got 0")
+    for dry in ([], ["--dry-run"]):
+        assert refused(*TINY, "--data", text, "--context", 999999, "--segment", 999999,
+                       "--batch-tokens", 999999, *dry) == (
+            f"bmojo: data: must hold at least 1000000 tokens for a context of 999999, got {held}")
+        assert refused(*TINY, "--data", text, "--val-fraction", 1e-9, *dry) == (
+            "bmojo: validation: must hold more than 2048 tokens, got 0")
     full = tmp_path / "full"
     full.mkdir()
     (full / "something").write_text("mine")
     message = bmojo("train", *RECIPE, "--out", full, code=2)
     assert message.startswith("bmojo: --out: folder must be new or empty, got '")
     assert message.endswith("; give --resume to go on with a run")
+    assert bmojo("train", *RECIPE, "--out", full, "--dry-run", code=2) == message
     message = bmojo("train", "--resume", "--out", full, code=2)
     assert message.startswith("bmojo: --out: must be the folder of a run to resume, got '")
     assert message.endswith(" without run.toml")
     assert [path.name for path in full.iterdir()] == ["something"]
     assert (full / "something").read_text() == "mine"
+    (full / "something").rename(full / "run.json")  # of the name that a run killed early leaves
+    (full / "run.json").write_text("{}")
+    assert bmojo("train", *RECIPE, "--out", full, code=2) == (
+        f"bmojo: {full}/run.json: must hold config and source of a run, got another file")
+    assert (full / "run.json").read_text() == "{}"
     assert bmojo("train", *RECIPE, code=2) == "bmojo: --out: must name the run's folder, got none"
 
 
@@ -389,6 +514,37 @@ def test_progress_is_a_plain_line(bmojo, tmp_path):
     assert shown("--quiet", "--out", tmp_path / "b") == ""
 
 
+@pytest.mark.parametrize("columns", [None, 60, 200])
+def test_a_line_is_cut_at_the_edge_of_a_terminal_only(bmojo, tmp_path, columns):
+    """With so many steps it is longer than 79 columns from step 100 on; its end is the memory."""
+    steps = 2**40
+    words = [*RECIPE[:-1], "--steps", steps, "--out", tmp_path / "run"]
+    reader, writer = os.openpty() if columns else os.pipe()
+    if columns:
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    process = subprocess.Popen([bmojo.path, "train", *map(str, words)], stdout=subprocess.DEVNULL,
+                               stderr=writer)
+    os.close(writer)
+    seen, lines = "", []
+    try:
+        while not lines:  # every 0.1 s on a terminal, else every 5 s
+            more = os.read(reader, 65536).decode()
+            assert more, seen  # it goes on for ever
+            seen += more
+            shown = re.split(r"\x1b\[K|\r|\n", seen)[:-1]
+            lines = [line for line in shown if re.match(r"step \d{3,}/", line)]
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reader)
+    if columns == 60:
+        assert len(lines[0]) == 59
+    else:
+        assert re.fullmatch(
+            rf"step \d+/{steps}  loss \d\.\d{{4}}  [\d.]+ k?tok/s  \d+ % of sgemm  long left  "
+            r"[\d.]+ [MG]B", lines[0]), lines
+
+
 def test_dry_run_prints_the_plan(bmojo, tmp_path):
     plan = bmojo.json("train", "--preset", "bmojo-130m", *TASK, "--dry-run")
     assert plan["parameters"] > 100e6 and plan["lr"] == pytest.approx(6e-4, rel=0.2)
@@ -426,32 +582,47 @@ def test_a_full_disk_stops_cleanly(bmojo, tmp_path):
     recipe = [*RECIPE, "--steps", 6, "--save-every", 2, "--eval-every", 100]
     bmojo("train", *recipe, "--out", whole)
     # The weights do not fit, the small files do: at the first save, and behind a checkpoint.
-    assert "writing failed" in bmojo("train", *recipe, "--out", run, code=1, file_limit=8000)
+    full = "writing failed: File too large"
+    assert full in bmojo("train", *recipe, "--out", run, code=1, file_limit=8000)
     assert not list(run.glob("step-*")) and len(losses(run)) == 2
     bmojo("train", "--resume", "--out", run, "--max-minutes", 1e-9, "--quiet")
     assert losses(run) == losses(whole)[:1]
     before = weights(run)
     message = bmojo("train", "--resume", "--out", run, "--max-minutes", 0, "--quiet", code=1,
                     file_limit=8000)
-    assert "writing failed" in message and not list(run.glob("*.partial"))
+    assert full in message and not list(run.glob("*.partial"))
     assert weights(run) == before
     bmojo("train", "--resume", "--out", run, "--max-minutes", 0, "--quiet")
     assert losses(run) == losses(whole) and weights(run) == weights(whole)
 
 
-def test_damage_is_not_passed_over_in_silence(bmojo, tmp_path):
+def test_a_full_disk_while_logging_has_a_reason(bmojo, tmp_path):
+    run = tmp_path / "run"
+    recipe = [*RECIPE, "--steps", 100, "--eval-every", 1000, "--out", run]
+    assert bmojo("train", *recipe, code=1, file_limit=4000) == (
+        f"bmojo: {run}/metrics.jsonl: writing failed: File too large")
+    assert (run / "metrics.jsonl").stat().st_size == 4000  # the last line torn
+
+
+@pytest.mark.parametrize("flags", [[], ["--quiet"]], ids=["shown", "quiet"])
+def test_damage_is_not_passed_over_in_silence(bmojo, tmp_path, flags):
     run = tmp_path / "run"
     bmojo("train", *RECIPE, "--steps", 4, "--save-every", 2, "--eval-every", 100, "--out", run)
     path = run / "step-00000004/optimizer.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    result = subprocess.run([bmojo.path, "train", "--resume", "--out", run], capture_output=True)
+    result = subprocess.run([bmojo.path, "train", "--resume", "--out", run, *flags],
+                            capture_output=True)
     assert result.returncode == 0 and b"step-00000004 is not what its manifest says" in result.stderr
     bmojo("inspect", run / "latest", "--verify")
-    for path in run.glob("step-*/model.safetensors"):
+    for path in (damaged := list(run.glob("step-*/model.safetensors"))):
         path.write_bytes(b"")
-    assert "whole checkpoint" in bmojo("train", "--resume", "--out", run, "--quiet", code=1)
+    result = subprocess.run([bmojo.path, "train", "--resume", "--out", run, *flags],
+                            capture_output=True, text=True)
+    *passed_over, error = result.stderr.splitlines()
+    assert result.returncode == 1 and error.startswith("bmojo: ") and "whole checkpoint" in error
+    assert len(passed_over) == len(damaged)
 
 
 def test_a_run_in_use_is_refused(bmojo, tmp_path):
@@ -543,6 +714,18 @@ def test_samples_are_text(bmojo, tmp_path, text):
         errors="replace")
     assert process.returncode == 0, process.stderr
     assert process.stderr.count("--- sample at step") == 2 and "word" in process.stderr
+
+
+def test_a_sample_that_nobody_sees_is_not_drawn(bmojo, tmp_path, text):
+    """It would take hours."""
+    bmojo("train", *streams(text), "--steps", 2, "--sample-every", 1, "--sample-tokens", 10**8,
+          "--out", tmp_path / "run", timeout=120)
+
+
+@pytest.mark.parametrize("verb", ["train", "eval", "generate"])
+def test_help_is_ascii(bmojo, verb):
+    """Its columns are counted in bytes."""
+    assert bmojo(verb, "--help").isascii()
 
 
 def test_eval_of_text(bmojo, tmp_path, text):

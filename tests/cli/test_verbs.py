@@ -32,7 +32,7 @@ TORCH_VERBS = ["train", "eval", "score", "generate", "bench"]
 @pytest.mark.parametrize("verb", [None, *VERBS])
 def test_help_fits_80_columns(bmojo, verb):
     text = bmojo(*([verb] if verb else []), "--help")
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(map(len, text.splitlines())) <= 80 and text.isascii()
     assert f"Usage: bmojo {verb or ''}".rstrip() in text
     if verb:
         for flag in ["--json", "--quiet", "--threads", "--seed"]:

@@ -19,7 +19,7 @@ struct Row {
   operator Reading() { return {ids, targets, documents}; }
 };
 
-// Documents of different lengths; token = 100 x document + place, the last one ends it.
+// Documents of different lengths, ids counting upwards through them all; one more token ends each.
 class PackingTest : public testing::Test {
  protected:
   PackingTest() : data_({test::write_tokens(folder_.path() / "data", {5, 1, 12, 7, 30, 3})}) {}

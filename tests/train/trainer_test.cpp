@@ -6,14 +6,13 @@
 #include <cmath>
 
 #include "bmojo/base/error.h"
+#include "bmojo/train/run_file.h"
 #include "tests/data/token_folder.h"
 #include "tests/train/golden_losses.h"
 #include "tests/train/support.h"
 
 namespace bmojo::train {
 namespace {
-
-constexpr double kNoRate = 1e-30;  // 0 would ask for the default
 
 class TrainerTest : public testing::Test {
  protected:
@@ -63,7 +62,7 @@ TEST_F(TrainerTest, CarriedStateIsOneLongForward) {
   for (const std::string family : kFamilies) {
     Recipe recipe;
     recipe.data = {data.string()};
-    recipe.lr = recipe.ssm_lr = recipe.min_lr = kNoRate;
+    recipe.lr = recipe.ssm_lr = recipe.min_lr = 0;
     recipe.weight_decay = 0;
     recipe.segment = 24;
     recipe.batch_tokens = 3 * 24;
@@ -259,6 +258,125 @@ TEST(Plan, DefaultsArePublishedOnes) {
   EXPECT_EQ(plan.num_rows, 256);
   EXPECT_GE(plan.num_tokens(), 20 * plan.parameters);
   EXPECT_LT(plan.num_tokens(), 20 * plan.parameters + recipe.batch_tokens);
+}
+
+TEST(Plan, TokensAsSteps) {
+  EXPECT_EQ(steps_for_tokens(1, 384), 1);
+  EXPECT_EQ(steps_for_tokens(384, 384), 1);
+  EXPECT_EQ(steps_for_tokens(385, 384), 2);
+  EXPECT_EQ(steps_for_tokens(INT64_MAX, 1), INT64_MAX);
+}
+
+TEST(RunFile, ReadsWhatTomlWrites) {
+  const auto items = parse_run_file(
+      "# first\nsteps = 1_000 # a comment\r\n\n  lr=-1_0.5e-3\nrecompute = true\n"
+      "task = \"a # b, \\\"c\\\\ \\u00e9\\U0001F600\\t\"\n'config' = 'C:\\x \"'\n"
+      "data = [\n  \"x\", # one\n\n  'y',\n]\nset = []",
+      "a.toml");
+  ASSERT_EQ(items.size(), 7u);
+  const auto check = [&](size_t i, const std::string& key, const std::vector<std::string>& values) {
+    EXPECT_EQ(items[i].key, key);
+    EXPECT_EQ(items[i].values, values) << key;
+    EXPECT_EQ(items[i].is_list, key == "data" || key == "set") << key;
+  };
+  check(0, "steps", {"1000"});
+  check(1, "lr", {"-10.5e-3"});
+  check(2, "recompute", {"true"});
+  check(3, "task", {"a # b, \"c\\ \xc3\xa9\xf0\x9f\x98\x80\t"});
+  check(4, "config", {"C:\\x \""});
+  check(5, "data", std::vector<std::string>{"x", "y"});
+  check(6, "set", {});
+  EXPECT_EQ(items[1].where, "a.toml:4");
+  EXPECT_EQ(items[6].where, "a.toml:13");
+  EXPECT_TRUE(parse_run_file("", "a.toml").empty());
+}
+
+TEST(RunFile, RefusesTheRestByLine) {
+  const auto refused = [](const char* text) -> std::string {
+    try {
+      parse_run_file(text, "a.toml");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused("a = 1\nb = 2\na = 3"),
+            "a.toml:3: key 'a' must stand once, got it again after a.toml:1");
+  EXPECT_EQ(refused("a = 1\n[model]\nb = 2"),
+            "a.toml:2: must be key = value, got the table '[model]'; a run file has none");
+  EXPECT_EQ(refused("= 1"), "a.toml:1: must be key = value, got '= 1'");
+  EXPECT_EQ(refused("\nsteps"), "a.toml:2: key 'steps' must be followed by = and a value, got ''");
+  for (const char* text : {"a =", "a = red", "a = 1__0", "a = _1", "a = 1_", "a = [1, [2]]",
+                           "a = [1,", "a = -", "a = .5", "a = inf"})
+    EXPECT_NE(refused(text).find("a.toml:1: value must be text in quotes, a number"),
+              std::string::npos)
+        << text;
+  EXPECT_EQ(refused("a = [1 2]"), "a.toml:1: list must go on with a comma or end with ], got '2]'");
+  EXPECT_EQ(refused("a = 1 2"), "a.toml:1: line must end behind the value, got '2'");
+  EXPECT_EQ(refused("a = \"b\nc = 1"), "a.toml:1: text must end with \" on its line, got none");
+  EXPECT_NE(refused("a = \"\\x\"").find("a.toml:1: what follows a backslash must be b,"),
+            std::string::npos);
+  for (const char* text :
+       {"a = \"\\u12\"", "a = \"\\ud800\"", "a = \"\\U00110000\"", "a = \"\\u0000\""})
+    EXPECT_NE(refused(text).find("a.toml:1: character must be given by"), std::string::npos)
+        << text;
+}
+
+TEST(RunFile, ARecipeComesBack) {
+  const std::string odd = "a \\n \"b\" 'c' # d, [e]\t\n\x7f \xc3\xa9";
+  Recipe recipe;
+  recipe.task = odd;
+  recipe.data = {odd, "plain"};
+  recipe.steps = 3;
+  recipe.tokens = 0;
+  size_t num_found = 0;
+  for (const auto& item : parse_run_file(to_toml(recipe), "run.toml")) {
+    EXPECT_NE(item.key, "tokens") << "the steps say it";
+    if (item.key == "task") {
+      EXPECT_EQ(item.values, std::vector<std::string>{odd});
+      ++num_found;
+    } else if (item.key == "data") {
+      EXPECT_EQ(item.values, recipe.data);
+      ++num_found;
+    }
+  }
+  EXPECT_EQ(num_found, 2u);
+}
+
+TEST(Recipe, PathsAreThoseOfAnyFolder) {
+  const auto here = std::filesystem::current_path();
+  Recipe recipe;
+  recipe.config = "a/../b.json";
+  recipe.init_from = "/x/y/";
+  recipe.data = {"./c", "d//e/"};
+  recipe.preset = "bmojo-tiny";
+  make_paths_absolute(recipe);
+  EXPECT_EQ(recipe.config, (here / "b.json").string());
+  EXPECT_EQ(recipe.init_from, "/x/y");
+  EXPECT_EQ(recipe.data[0], (here / "c").string());
+  EXPECT_EQ(recipe.data[1], (here / "d/e").string());
+  EXPECT_EQ(recipe.preset, "bmojo-tiny");
+  EXPECT_EQ(recipe.val_data.size(), 0u);
+}
+
+TEST(Recipe, OfAListTheFirstDifferenceIsSaid) {
+  const std::string started = R"({"set": ["a=1", "b=2"], "lr": 0.5})";
+  const auto refused = [&](const std::string& now) -> std::string {
+    try {
+      require_same(parse_json(started, "started"), parse_json(now, "now"), "run");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused(started), "");
+  EXPECT_EQ(refused(R"({"set": ["a=1", "b=3"]})"),
+            "--resume: set must be \"b=2\" in place 2, as run was started, got \"b=3\"");
+  EXPECT_EQ(refused(R"({"set": ["a=1"]})"),
+            "--resume: set must be \"b=2\" in place 2, as run was started, got none");
+  EXPECT_EQ(refused(R"({"set": ["a=1", "b=2", "c=3"]})"),
+            "--resume: set must be none in place 3, as run was started, got \"c=3\"");
+  EXPECT_EQ(refused(R"({"lr": 0.25})"), "--resume: lr must be 0.5, as run was started, got 0.25");
 }
 
 }  // namespace

@@ -41,4 +41,11 @@ class Digest {
   std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
+// Of a text that is there as a whole.
+inline std::string digest_of_text(std::string_view text) {
+  Digest digest;
+  digest.update(text);
+  return digest.text();
+}
+
 }  // namespace bmojo

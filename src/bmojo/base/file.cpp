@@ -21,8 +21,6 @@ namespace bmojo {
 namespace fs = std::filesystem;
 namespace {
 
-std::string shown(const fs::path& path) { return printable(path.string()); }
-
 std::string reason(int code = errno) { return std::generic_category().message(code); }
 
 [[noreturn]] void fail_run(const fs::path& path, std::string_view action, int code = errno) {
@@ -104,6 +102,8 @@ struct RemovedUnlessKept {
 
 }  // namespace
 
+std::string shown(const fs::path& path) { return printable(path.string()); }
+
 void sync_path(const fs::path& path) {
   const Descriptor descriptor(open_to_read(path));
   if (descriptor < 0) fail_run(path, "flushing");
@@ -141,6 +141,19 @@ void write_text(const fs::path& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);
   file.commit();
+}
+
+void append_text(const fs::path& path, std::string_view text) {
+  before_file_change();
+  const Descriptor descriptor(retried(
+      [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666); }));
+  if (descriptor < 0) fail_run(path, "writing");
+  while (!text.empty()) {
+    before_file_change();
+    const ssize_t count = retried([&] { return ::write(descriptor, text.data(), text.size()); });
+    if (count < 0) fail_run(path, "writing");
+    text.remove_prefix(static_cast<size_t>(count));
+  }
 }
 
 LockedFile::LockedFile(const fs::path& path, std::string_view subject)

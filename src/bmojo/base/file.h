@@ -10,6 +10,9 @@
 
 namespace bmojo {
 
+// A path in a message.
+std::string shown(const std::filesystem::path& path);
+
 // A file mapped privately: readable, and writable without ever reaching the disk.
 class MappedFile {
  public:
@@ -66,6 +69,8 @@ void move_folder(const std::filesystem::path& from, const std::filesystem::path&
 void sync_path(const std::filesystem::path& path);
 // Writes a small file whole or not at all.
 void write_text(const std::filesystem::path& path, std::string_view text);
+// Adds to the end of a file, which need not be there yet. RunError with the system's reason.
+void append_text(const std::filesystem::path& path, std::string_view text);
 
 // A file that no other process has locked, for as long as this lives.
 class LockedFile {

@@ -4,7 +4,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -21,7 +20,7 @@ constexpr double kQuietStart = 1, kPlainStart = 5;  // seconds
 size_t terminal_width() {
   winsize size{};
   const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-  return known ? std::min<size_t>(79, size.ws_col - 1u) : 79;
+  return (known ? size.ws_col : 80u) - 1u;
 }
 
 }  // namespace
@@ -55,14 +54,14 @@ std::string grouped(int64_t value) {
 }
 
 std::string progress_line(std::string_view label, std::string_view unit, int64_t done,
-                          int64_t total, double seconds, size_t width) {
+                          int64_t total, double seconds) {
   const double part = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
   const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
   std::string line = fmt::format("{}  {:3.0f} %  {}", label, std::floor(100 * part),
                                  si(rate, fmt::format("{}/s", unit)));
   if (rate > 0)
     line += fmt::format("  {} left", clock_text(static_cast<double>(total - done) / rate));
-  return line.substr(0, width);
+  return line;
 }
 
 StatusLine::StatusLine(bool quiet)
@@ -73,7 +72,7 @@ bool StatusLine::is_due() const { return !quiet_ && Clock::now() >= next_; }
 void StatusLine::show(std::string_view line) {
   if (!is_due()) return;
   next_ = Clock::now() + (terminal_ ? kMoving : kPlain);
-  const auto cut = line.substr(0, terminal_width());
+  const auto cut = terminal_ ? line.substr(0, terminal_width()) : line;
   fmt::print(stderr, "{}{}{}", terminal_ ? "\r" : "", cut, terminal_ ? "\x1b[K" : "\n");
   std::fflush(stderr);
   shown_ = terminal_;

@@ -12,15 +12,15 @@ std::string si(double value, std::string_view unit);
 // "1,402,345,472"
 std::string grouped(int64_t value);
 
-// "init  42 %  310 MB/s  0:12 left", cut to `width` columns.
+// "init  42 %  310 MB/s  0:12 left"
 std::string progress_line(std::string_view label, std::string_view unit, int64_t done,
-                          int64_t total, double seconds, size_t width = 79);
+                          int64_t total, double seconds);
 
 // "1:05", "2:03:20"; "long" beyond 100 hours.
 std::string clock_text(double seconds);
 
-// One line on stderr that is written anew: it moves on a terminal, elsewhere it is a plain line
-// every five seconds. `quiet` shows nothing.
+// One line on stderr that is written anew: it moves on a terminal, cut at its edge; elsewhere it is
+// a plain line every five seconds, whole. `quiet` shows nothing.
 class StatusLine {
  public:
   explicit StatusLine(bool quiet);

@@ -94,8 +94,9 @@ void add_eval_verb(CLI::App& app) {
       ->option_text("DIR")
       ->required();
   verb->add_option("--task", options->task, "A synthetic task, on sequences not trained on")
-      ->option_text("NAME[:…]");
-  verb->add_option("--data", options->data, "Token shards, read as one text")->option_text("PATH…");
+      ->option_text("NAME[:...]");
+  verb->add_option("--data", options->data, "Token shards, read as one text")
+      ->option_text("PATH...");
   verb->add_option("--sequences", options->sequences, "Sequences of a task")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->option_text("N [1000]");

@@ -8,6 +8,7 @@
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/command_line.h"
 #include "bmojo/cli/verbs.h"
+#include "bmojo/model/checkpoint.h"
 #include "bmojo/model/hugging_face.h"
 
 namespace bmojo {
@@ -24,8 +25,8 @@ void run_export(const Options& options) {
   defer_interrupts();
   const auto model_type = [&] {
     Progress progress("export", "B", options.common.quiet);
-    return export_checkpoint(options.folder, options.out, dtype_of(options.dtype),
-                             [&](int64_t done, int64_t total) {
+    return export_checkpoint(checkpoint_folder(options.folder), options.out,
+                             dtype_of(options.dtype), [&](int64_t done, int64_t total) {
                                check_interrupted();
                                progress.update(done, total);
                              });
@@ -44,7 +45,9 @@ void run_export(const Options& options) {
 void add_export_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* verb = app.add_subcommand("export", "Write a folder that transformers can load");
-  verb->add_option("DIR", options->folder, "Checkpoint folder to read")->type_name("")->required();
+  verb->add_option("DIR", options->folder, "Checkpoint folder to read, or a run's")
+      ->type_name("")
+      ->required();
   verb->add_option("--out", options->out, "Folder to write: new or empty")
       ->option_text("DST")
       ->required();

@@ -82,7 +82,7 @@ void add_generate_verb(CLI::App& app) {
                    "Leave out what is P times less likely than the first")
       ->check(CLI::Range(0.0, 1.0))
       ->option_text("P [0]");
-  verb->add_option("--num-samples", options->num_samples, "Continuations, with seeds N, N+1, …")
+  verb->add_option("--num-samples", options->num_samples, "Continuations, with seeds N, N+1, ...")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->option_text("N [1]");
   verb->add_flag("--ignore-eos", options->sampling.ignore_eos,

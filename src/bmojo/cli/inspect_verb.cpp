@@ -159,7 +159,8 @@ void print_memory(const Config& config) {
 }
 
 void inspect_checkpoint(const Options& options) {
-  const Checkpoint checkpoint(options.path);
+  const auto folder = checkpoint_folder(options.path);
+  const Checkpoint checkpoint(folder);
   Config config = checkpoint.config;
   apply_memory_settings(config, options.settings);
   const Files files(checkpoint.tensors.files());
@@ -179,7 +180,7 @@ void inspect_checkpoint(const Options& options) {
     if (options.verify) json["verified"] = complete;
     return print_json(json);
   }
-  print_row("checkpoint", options.path);
+  print_row("checkpoint", folder.string());
   print_row("model", model_text(config));
   print_row("layers", pattern_text(config));
   print_row("parameters",
@@ -299,7 +300,7 @@ void add_inspect_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* verb =
       app.add_subcommand("inspect", "What a checkpoint, a tensor file or token shards hold");
-  verb->add_option("PATH", options->path, "Checkpoint folder, .safetensors file, shard or folder")
+  verb->add_option("PATH", options->path, "Checkpoint or run, .safetensors file, shard or folder")
       ->type_name("")
       ->required();
   add_memory_settings(*verb, options->settings);

@@ -53,7 +53,7 @@ void run_task(const Options& options) {
 void add_task_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* verb = app.add_subcommand("task", "Show an example of a synthetic task");
-  verb->add_option("task", options->task, "NAME:key=value,…, or NAME for a small example")
+  verb->add_option("task", options->task, "NAME:key=value,..., or NAME for a small example")
       ->required();
   verb->add_flag("--show", options->show, "Print a test sequence, the answers marked");
   verb->add_option("--number", options->number, "Which sequence")

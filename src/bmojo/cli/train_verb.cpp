@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <utility>
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
@@ -17,6 +19,7 @@
 #include "bmojo/model/tensors.h"
 #include "bmojo/nn/linear_cross_entropy.h"
 #include "bmojo/train/launch.h"
+#include "bmojo/train/run_file.h"
 #include "bmojo/train/trainer.h"
 
 namespace bmojo {
@@ -51,8 +54,10 @@ void add_field(CLI::App& app, const train::Field& field, Value& value) {
                      ->option_text(std::string(field.value))
                      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   if (!std::is_arithmetic_v<Value>) return;
-  option->check([](const std::string& text) {  // inside, a number below 0 means: chosen
-    return text.starts_with('-') ? "must be at least 0, got " + text : "";
+  option->check([least = field.least](const std::string& text) {  // inside, less means: chosen
+    const bool is_less =
+        text.starts_with('-') || (least > 0 && std::strtoll(text.c_str(), nullptr, 0) < least);
+    return is_less ? fmt::format("must be at least {}, got {}", least, text) : "";
   });
 }
 
@@ -61,40 +66,103 @@ void add_recipe(CLI::App& app, Recipe& recipe) {
                  [&](const train::Field& field, auto& value) { add_field(app, field, value); });
 }
 
-bool is_field(std::string_view name) {
-  bool found = false;
+enum class FieldKind { none, one, list };
+
+FieldKind kind_of(std::string_view name) {
+  auto kind = FieldKind::none;
   Recipe any;
-  for_each_field(any,
-                 [&](const train::Field& field, auto&) { found = found || field.name == name; });
-  return found;
+  for_each_field(any, [&]<typename Value>(const train::Field& field, Value&) {
+    constexpr bool kIsList = std::is_same_v<Value, std::vector<std::string>>;
+    if (field.name == name) kind = kIsList ? FieldKind::list : FieldKind::one;
+  });
+  return kind;
 }
 
-// Whether a flag stands in for a key of the run file: lists are not added to, and of two ways to
-// say the same the flag's counts.
-bool is_replaced(std::string_view key, const CLI::App* given) {
-  const auto is_given = [&](std::string_view name) {
-    return given != nullptr && given->get_option(flag_of(name))->count() > 0;
-  };
-  if (key == "data" || key == "task") return is_given("data") || is_given("task");
-  if (key == "val_data" || key == "val_fraction")
-    return is_given("val_data") || is_given("val_fraction");
-  if (key == "steps" || key == "tokens") return is_given("steps") || is_given("tokens");
-  return false;
+// `--field=value`, wherever it was said.
+struct Flag {
+  std::string field, value;
+};
+using Flags = std::vector<Flag>;
+
+Recipe parse_flags(const Flags& flags) {
+  std::vector<std::string> words;
+  for (const auto& flag : flags)
+    words.push_back(fmt::format("{}={}", flag_of(flag.field), flag.value));
+  std::ranges::reverse(words);  // as CLI11 wants them
+  CLI::App app;
+  Recipe recipe;
+  add_recipe(app, recipe);
+  app.parse(words);
+  return recipe;
+}
+
+Flags flags_given(const CLI::App& given) {
+  Flags flags;
+  for (const auto* option : given.get_options())
+    for (const auto& value : option->results()) {
+      auto field = option->get_lnames().front();
+      std::ranges::replace(field, '-', '_');
+      if (kind_of(field) != FieldKind::none) flags.push_back({field, value});
+    }
+  return flags;
+}
+
+Flags flags_of_item(const train::RunFileItem& item) {
+  const auto kind = kind_of(item.key);
+  require(kind != FieldKind::none, "{}: key {} is not known", item.where, in_quotes(item.key));
+  require(!item.is_list || kind == FieldKind::list, "{}: key {} must have one value, got a list",
+          item.where, in_quotes(item.key));
+  Flags flags;
+  for (const auto& value : item.values) {
+    require(!value.empty(), "{}: key {} must hold text, got none; leave it out", item.where,
+            in_quotes(item.key));
+    flags.push_back({item.key, value});
+  }
+  try {
+    parse_flags(flags);
+  } catch (const CLI::ParseError& mistake) {
+    fail("{}: {}", item.where, mistake.what());
+  }
+  return flags;
 }
 
 // A run file as the flags it stands for.
-std::vector<std::string> flags_of_file(const fs::path& path, const CLI::App* given = nullptr) {
-  std::ifstream file(path);
-  require(file.good() && fs::is_regular_file(path), "--run: must be a readable file, got {}",
+Flags flags_of_file(const fs::path& path) {
+  std::error_code ignored;
+  require(fs::is_regular_file(path, ignored), "--run: must be a readable file, got {}",
           in_quotes(path.string()));
-  std::vector<std::string> flags;
-  for (const auto& item : CLI::ConfigTOML().from_config(file)) {
-    require(item.parents.empty() && is_field(item.name), "{}: key {} is not known",
-            printable(path.string()), in_quotes(item.fullname()));
-    if (is_replaced(item.name, given)) continue;
-    for (const auto& value : item.inputs)
-      flags.push_back(fmt::format("{}={}", flag_of(item.name), value));
+  Flags flags;
+  for (const auto& item : train::parse_run_file(read_text(path), shown(path))) {
+    // As earlier versions wrote it: the steps count.
+    if (item.key == "tokens" && item.values == std::vector<std::string>{"0"}) continue;
+    for (auto& flag : flags_of_item(item)) flags.push_back(std::move(flag));
   }
+  return flags;
+}
+
+// The field that says the same in another way.
+std::string_view other_way(std::string_view field) {
+  using Pair = std::pair<std::string_view, std::string_view>;
+  for (const auto& [one, other] :
+       {Pair{"data", "task"}, Pair{"val_data", "val_fraction"}, Pair{"steps", "tokens"}}) {
+    if (field == one) return other;
+    if (field == other) return one;
+  }
+  return "";
+}
+
+// What is said later counts: lists are not added to (but for `set`, where that is asked for), and
+// of two ways to say the same the later one is taken.
+Flags overridden(const Flags& before, const Flags& later, bool adds_set) {
+  const auto is_given = [&](std::string_view field) {
+    return std::ranges::any_of(later, [&](const Flag& flag) { return flag.field == field; });
+  };
+  Flags flags;
+  for (const auto& flag : before)
+    if ((adds_set && flag.field == "set") ||
+        (!is_given(flag.field) && !is_given(other_way(flag.field))))
+      flags.push_back(flag);
+  flags.insert(flags.end(), later.begin(), later.end());
   return flags;
 }
 
@@ -105,38 +173,25 @@ fs::path run_file(const Options& options) {
   return path;
 }
 
-Recipe parse_flags(std::vector<std::string> flags) {
-  std::ranges::reverse(flags);  // as CLI11 wants them
-  CLI::App app;
-  Recipe recipe;
-  add_recipe(app, recipe);
-  app.parse(flags);
+// Defaults, then a resumed run's own file, then --run, then what was given on the command line.
+Recipe merged_recipe(const Options& options, const CLI::App& given) {
+  auto flags = flags_given(given);
+  if (!options.run.empty()) flags = overridden(flags_of_file(options.run), flags, true);
+  if (options.resume) flags = overridden(flags_of_file(run_file(options)), flags, false);
+  auto recipe = parse_flags(flags);
+  make_paths_absolute(recipe);
+  if (!recipe.task.empty()) recipe.task = parse_task(recipe.task).text;
+  // The file of a run says it in steps.
+  if (options.resume && recipe.tokens > 0 && recipe.steps == 0 && recipe.batch_tokens > 0)
+    recipe.steps = train::steps_for_tokens(std::exchange(recipe.tokens, 0), recipe.batch_tokens);
   return recipe;
 }
 
-std::vector<std::string> flags_given(const CLI::App& given) {
-  std::vector<std::string> flags;
-  for (const auto* option : given.get_options())
-    for (const auto& value : option->results()) {
-      const auto name = option->get_lnames().front();
-      std::string field = name;
-      std::ranges::replace(field, '-', '_');
-      if (is_field(field)) flags.push_back(fmt::format("--{}={}", name, value));
-    }
-  return flags;
-}
-
-// Defaults, then the run file (a resumed run's own), then what was given on the command line.
-Recipe merged_recipe(const Options& options, const CLI::App& given) {
-  require(!options.resume || options.run.empty(),
-          "--resume and --run: must be one of them, got both; a run resumes by its own run.toml");
-  std::vector<std::string> flags;
-  if (options.resume)
-    flags = flags_of_file(run_file(options), &given);
-  else if (!options.run.empty())
-    flags = flags_of_file(options.run, &given);
-  for (auto& flag : flags_given(given)) flags.push_back(std::move(flag));
-  return parse_flags(std::move(flags));
+// A run goes on with the recipe it was started with.
+void check_recipe(const Recipe& recipe, const Options& options) {
+  auto started = parse_flags(flags_of_file(run_file(options)));
+  make_paths_absolute(started);
+  train::require_same(fixed_fields(started), fixed_fields(recipe), options.out);
 }
 
 std::vector<fs::path> paths(const std::vector<std::string>& names) {
@@ -186,8 +241,8 @@ Config model_config(const Recipe& recipe) {
   return config;
 }
 
-// The config of a run that goes on is that of its checkpoints. Its file may be gone, but where it
-// is there it must say the same.
+// The config of a run that goes on is the one it was started with. Its file may be gone, but where
+// it is there it must say the same.
 void check_config(const Job& job, const Config& saved, const std::string& out) {
   if (job.recipe.config.empty() || !fs::exists(job.recipe.config)) return;
   Job again = job;
@@ -279,24 +334,19 @@ void print_plan(const Job& job, bool json) {
   fmt::print("memory        about {} a worker\n", si(memory_estimate(job), "B"));
 }
 
-// Whether a folder holds nothing but what was left of a run killed while it was made.
-bool is_unused(const fs::path& folder) {
-  return std::ranges::all_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
-    return entry.path().filename().string().starts_with(std::string(train::kRunFile) + ".tmp-");
-  });
+// As a checkpoint has it too, but before there is one.
+void check_source(const fs::path& out, const train::Source& source) {
+  if (const auto record = train::load_record(out))
+    train::require_same(record->source, source.identity(), out.string());
 }
 
-// The folder of a new run, with its run.toml; must not hold anything yet.
-void create_run(const fs::path& out, const Recipe& recipe) {
-  std::error_code error;
-  require(!fs::exists(out) || (fs::is_directory(out) && is_unused(out)),
-          "--out: folder must be new or empty, got {}; give --resume to go on with a run",
-          in_quotes(out.string()));
-  fs::create_directories(out, error);
-  require(!error, "--out: folder must be creatable, got {} ({})", in_quotes(out.string()),
-          error.message());
-  sync_path(fs::absolute(out).lexically_normal().parent_path());
-  write_text(out / train::kRunFile, to_toml(recipe));
+// What would end the run before its first step. Writes nothing.
+void check_start(const Job& job, const Options& options) {
+  const train::Source source(job.recipe, job.plan, job.task, job.data);
+  if (options.resume)
+    check_source(options.out, source);
+  else if (!options.out.empty())
+    train::check_new(options.out);
 }
 
 // Floating-point operations a second in a product of matrices, best of five.
@@ -357,27 +407,27 @@ void run_worker(const Job& job, const Options& options, const train::Workers& wo
   nn::Parameters parameters;
   if (!options.resume) parameters = initial_parameters(job);
   // Each has read its own files, and on several machines its own command line.
-  auto recipe = fixed_fields(job.recipe);
-  for (const char* path : {"config", "init_from"}) recipe.erase(path);  // known by what they hold
-  workers.require_same("the recipe", recipe.dump());
+  workers.require_same("the recipe", fixed_fields_without_paths(job.recipe).dump());
   workers.require_same("the data", source.identity().dump());
   workers.require_same("the config", to_json(job.config).dump());
+  if (options.resume) check_source(out, source);
   std::optional<LockedFile> lock;
   int64_t step = -1;
   if (workers.first()) {
-    if (!options.resume) create_run(out, job.recipe);
+    if (!options.resume) train::create(out, {job.config, source.identity()}, to_toml(job.recipe));
     lock.emplace(out / train::kRunFile, "--out");
     train::remove_unfinished(out);
-    const auto say = [&](const std::string& text) {
-      if (!options.quiet) fmt::print(stderr, "{}\n", text);
-    };
+    const auto say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
     step = train::find_checkpoint(out, say).value_or(-1);
   }
   step = static_cast<int64_t>(workers.max(static_cast<double>(step)));
-  if (step >= 0)
+  if (step >= 0) {
     parameters = nn::empty_parameters(job.config, at::kFloat);
-  else if (options.resume)
+  } else if (options.resume) {
+    if (!job.recipe.init_from.empty())
+      train::require_same(to_json(job.config), to_json(model_config(job.recipe)), options.out);
     parameters = initial_parameters(job);
+  }
   train::Trainer trainer(job.recipe, job.plan, nn::Model(job.config, std::move(parameters)),
                          std::move(source), workers,
                          {.out = out,
@@ -411,17 +461,21 @@ void run_train(const Options& options, const CLI::App& given) {
   require(options.dry_run || !options.out.empty(), "--out: must name the run's folder, got none");
   auto recipe = merged_recipe(options, given);
   const auto place = train::place_from_environment();
-  if (place) recipe.workers = place->count;
-  if (!recipe.task.empty()) recipe.task = parse_task(recipe.task).text;
-  if (options.resume) {
-    const auto started = parse_flags(flags_of_file(run_file(options)));
-    train::require_same(fixed_fields(started), fixed_fields(recipe), options.out);
+  if (place) {
+    require(given.get_option("--workers")->count() == 0 || recipe.workers == place->count,
+            "--workers: must be as many as were started = {}, got {}; leave it out", place->count,
+            recipe.workers);
+    recipe.workers = place->count;
   }
+  if (options.resume) check_recipe(recipe, options);
   // A worker that was started as one already has its share of the threads.
   const int64_t share = place ? 1 : std::max<int64_t>(recipe.workers, 1);
   const auto saved = options.resume ? train::saved_config(options.out) : std::nullopt;
   const auto job = prepare(std::move(recipe), saved, options.out, at::get_num_threads() / share);
-  if (options.dry_run) return print_plan(job, options.json);
+  if (options.dry_run) {
+    check_start(job, options);
+    return print_plan(job, options.json);
+  }
   if (job.recipe.workers > 1 && !place) {
     auto words = command_line();
     std::vector<char*> argv;

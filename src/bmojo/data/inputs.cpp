@@ -4,15 +4,12 @@
 #include <system_error>
 
 #include "bmojo/base/error.h"
-#include "bmojo/base/printable.h"
 
 namespace bmojo {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
-
-std::string shown(const fs::path& path) { return printable(path.string()); }
 
 bool is_jsonl(const fs::path& path) { return path.extension() == ".jsonl"; }
 bool is_text(const fs::path& path) { return path.extension() == ".txt"; }

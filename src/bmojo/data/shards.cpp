@@ -18,8 +18,6 @@ namespace {
 constexpr size_t kBufferBytes = size_t{1} << 20;  // written at once
 constexpr size_t kStepBytes = size_t{16} << 20;   // between two calls of progress
 
-std::string shown(const fs::path& path) { return printable(path.string()); }
-
 // The last entry of `firsts` that is at most i: the shard that holds it.
 size_t shard_of(const std::vector<int64_t>& firsts, int64_t i) {
   return static_cast<size_t>(std::ranges::upper_bound(firsts, i) - firsts.begin()) - 1;
@@ -286,11 +284,10 @@ std::string TokenData::tokenizer_text() const {
   const auto file = tokenizer_file();
   if (file.empty()) return "";
   auto text = read_text(file);
-  Digest digest;
-  digest.update(text);
-  require(digest.text() == tokenizer_digest(),
+  const auto digest = digest_of_text(text);
+  require(digest == tokenizer_digest(),
           "{}: digest must be {}, that of the shards' tokenizer, got {}", shown(file),
-          printable(tokenizer_digest()), digest.text());
+          printable(tokenizer_digest()), digest);
   return text;
 }
 
@@ -309,10 +306,9 @@ void TokenData::verify(const std::function<void(int64_t, int64_t)>& progress) co
 void require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
   const auto file = checkpoint / kTokenizerFile;
   if (!fs::exists(file)) return;
-  Digest digest;
-  digest.update(read_text(file));
-  require(digest.text() == data.tokenizer_digest(),
-          "--data: must be of the model's tokenizer, {} {}, got {} {}", shown(file), digest.text(),
+  const auto digest = digest_of_text(read_text(file));
+  require(digest == data.tokenizer_digest(),
+          "--data: must be of the model's tokenizer, {} {}, got {} {}", shown(file), digest,
           printable(data.tokenizer_name()), printable(data.tokenizer_digest()));
 }
 

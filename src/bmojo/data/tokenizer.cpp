@@ -87,9 +87,7 @@ SentencePiece::SentencePiece(const std::string& file) : model_(read_text(file)) 
   end_ = pieces_->end_of_sentence();
   require(end_ >= 0, "{}: must have an end-of-sentence piece to end documents with, got none",
           subject);
-  Digest digest;
-  digest.update(model_);
-  digest_ = digest.text();
+  digest_ = digest_of_text(model_);
   const auto spec = read_sentencepiece_spec(model_);
   dummy_prefix_ = spec && spec->dummy_prefix;
   cuttable_ = spec && spec->merges_locally() && is_cuttable();

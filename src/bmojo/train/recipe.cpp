@@ -4,11 +4,14 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <numbers>
+#include <utility>
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/model/tensors.h"
+#include "bmojo/train/run_file.h"
 
 namespace bmojo::train {
 namespace {
@@ -16,31 +19,31 @@ namespace {
 constexpr int64_t kBatchTokens = int64_t{1} << 19, kSegment = 2048, kTaskSequences = 64;
 constexpr int64_t kTokensAtOnce = 8192, kTokensPerParameter = 20, kEvalTokens = 65536;
 
-// Either quote, whichever the text does not hold; a run file has no escapes.
-std::string quoted(const std::string& text) {
-  const char quote = text.find('"') == std::string::npos ? '"' : '\'';
-  require(text.find(quote) == std::string::npos && printable(text) == text,
-          "run.toml: text must not hold both kinds of quotes or control characters, got {}",
-          in_quotes(text));
-  return quote + text + quote;
-}
-
-std::string toml(const std::string& value) { return quoted(value); }
+std::string toml(const std::string& value) { return toml_text(value); }
 std::string toml(bool value) { return value ? "true" : "false"; }
 std::string toml(int64_t value) { return fmt::format("{}", value); }
 std::string toml(double value) { return fmt::format("{}", value); }
 std::string toml(const std::vector<std::string>& values) {
   std::vector<std::string> items;
-  for (const auto& value : values) items.push_back(quoted(value));
+  for (const auto& value : values) items.push_back(toml_text(value));
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
-bool is_empty(const std::string& value) { return value.empty(); }
-bool is_empty(const std::vector<std::string>& value) { return value.empty(); }
-bool is_empty(bool value) { return !value; }
-template <typename Number>
-bool is_empty(Number) {
-  return false;
+bool is_empty(const Field&, const std::string& value) { return value.empty(); }
+bool is_empty(const Field&, const std::vector<std::string>& value) { return value.empty(); }
+bool is_empty(const Field&, bool value) { return !value; }
+bool is_empty(const Field& field, int64_t value) { return value < field.least; }
+bool is_empty(const Field&, double value) { return value < 0; }
+
+// Of two lists the first entries that differ: as wholes they may be long.
+std::pair<std::string, std::string> first_difference(const Json& started, const Json& now) {
+  if (!started.is_array() || !now.is_array()) return {started.dump(), now.dump()};
+  size_t i = 0;
+  while (i < started.size() && i < now.size() && started[i] == now[i]) ++i;
+  const auto entry = [i](const Json& list) {
+    return i < list.size() ? list[i].dump() : std::string("none");
+  };
+  return {fmt::format("{} in place {}", entry(started), i + 1), entry(now)};
 }
 
 // Of whatever is counted.
@@ -119,10 +122,23 @@ void resolve_rows(Recipe& r, int64_t task_length) {
 
 }  // namespace
 
+void make_paths_absolute(Recipe& recipe) {
+  const auto make_absolute = [](std::string& name) {
+    if (name.empty()) return;
+    auto path = std::filesystem::absolute(name).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();  // without a slash at the end
+    name = path.string();
+  };
+  make_absolute(recipe.config);
+  make_absolute(recipe.init_from);
+  for (auto& name : recipe.data) make_absolute(name);
+  for (auto& name : recipe.val_data) make_absolute(name);
+}
+
 std::string to_toml(const Recipe& recipe) {
   std::string text;
   for_each_field(recipe, [&](const Field& field, const auto& value) {
-    if (!is_empty(value)) text += fmt::format("{} = {}\n", field.name, toml(value));
+    if (!is_empty(field, value)) text += fmt::format("{} = {}\n", field.name, toml(value));
   });
   return text;
 }
@@ -135,12 +151,17 @@ Json fixed_fields(const Recipe& recipe) {
   return fields;
 }
 
+Json fixed_fields_without_paths(const Recipe& recipe) {
+  auto fields = fixed_fields(recipe);
+  for (const char* path : {"config", "init_from"}) fields.erase(path);
+  return fields;
+}
+
 void require_same(const Json& started, const Json& now, const std::string& folder) {
   for (const auto& [name, value] : now.items()) {
-    if (!started.contains(name)) continue;  // younger than the run
-    const Json before = started[name];
-    require(before == value, "--resume: {} must be {}, as {} was started, got {}", name,
-            before.dump(), folder, value.dump());
+    if (!started.contains(name) || started[name] == value) continue;  // or younger than the run
+    const auto [expected, got] = first_difference(started[name], value);
+    fail("--resume: {} must be {}, as {} was started, got {}", name, expected, folder, got);
   }
 }
 
@@ -152,6 +173,10 @@ Every parse_every(const std::string& text) {
   require(error == std::errc() && end == digits.data() + digits.size() && value >= 0,
           "--save-every: must be steps like 500 or minutes like 10m, got {}", in_quotes(text));
   return minutes ? Every{0, static_cast<double>(value)} : Every{value, 0};
+}
+
+int64_t steps_for_tokens(int64_t tokens, int64_t batch_tokens) {
+  return (tokens - 1) / batch_tokens + 1;
 }
 
 Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
@@ -185,7 +210,7 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
 
   if (r.steps == 0) {
     const int64_t tokens = r.tokens > 0 ? r.tokens : kTokensPerParameter * plan.parameters;
-    r.steps = std::max<int64_t>((tokens + r.batch_tokens - 1) / r.batch_tokens, 1);
+    r.steps = steps_for_tokens(tokens, r.batch_tokens);
   }
   require(r.steps <= INT64_MAX / r.batch_tokens,
           "--steps x --batch-tokens: must be below 2^63, got {} x {}", r.steps, r.batch_tokens);

@@ -38,6 +38,7 @@ struct Field {
   std::string_view help;
   // A resumed run must keep it. Data is known by what it holds, not by its paths.
   bool fixed = true;
+  int64_t least = 0;  // that may be given; below it a number means: chosen
 };
 
 // The one list of fields: flags, run.toml and the comparison on --resume are all made from it.
@@ -47,14 +48,14 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"config", "FILE", "A config.json, or a folder with one"}, r.config);
   visit(Field{"set", "key=value", "Change a field of the config; may be repeated"}, r.set);
   visit(Field{"init_from", "DIR", "Start from the weights of a checkpoint"}, r.init_from);
-  visit(Field{"task", "NAME[:…]", "Train on a synthetic task: bmojo task NAME --show"}, r.task);
-  visit(Field{"data", "PATH…", "Train on token shards, made by bmojo tokenize", false}, r.data);
-  visit(Field{"val_data", "PATH…", "Validate on these shards", false}, r.val_data);
+  visit(Field{"task", "NAME[:...]", "Train on a synthetic task: bmojo task NAME --show"}, r.task);
+  visit(Field{"data", "PATH...", "Train on token shards, made by bmojo tokenize", false}, r.data);
+  visit(Field{"val_data", "PATH...", "Validate on these shards", false}, r.val_data);
   visit(Field{"val_fraction", "F", "Hold out the last part of --data for validation"},
         r.val_fraction);
-  visit(Field{"steps", "N", "Optimiser steps"}, r.steps);
-  visit(Field{"tokens", "N", "The same in tokens [20 a parameter]"}, r.tokens);
-  visit(Field{"batch_tokens", "N", "Tokens a step [524288; with --task 64 sequences]"},
+  visit(Field{"steps", "N", "Optimiser steps", true, 1}, r.steps);
+  visit(Field{"tokens", "N", "The same in tokens [20 a parameter]", true, 1}, r.tokens);
+  visit(Field{"batch_tokens", "N", "Tokens a step [524288; with --task 64 sequences]", true, 1},
         r.batch_tokens);
   visit(Field{"micro_batch", "SEQUENCES", "Sequences computed at once [about 8192 tokens]"},
         r.micro_batch);
@@ -88,10 +89,15 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
         r.max_skips);
 }
 
+// Paths as they are from any folder.
+void make_paths_absolute(Recipe& recipe);
+
 // A recipe as a run file: every field that is not empty.
 std::string to_toml(const Recipe& recipe);
 // {name: value} of the fields a resumed run must keep.
 Json fixed_fields(const Recipe& recipe);
+// The same without the paths of config and weights, which are known by what they hold.
+Json fixed_fields_without_paths(const Recipe& recipe);
 // Error naming the first field in which two runs differ; `folder` is the one that was started.
 void require_same(const Json& started, const Json& now, const std::string& folder);
 
@@ -113,6 +119,9 @@ struct Plan {
   int64_t tokens_per_step() const { return num_rows * span; }
   int64_t num_tokens() const { return num_steps * tokens_per_step(); }
 };
+
+// Steps that read so many tokens, or the rest of a batch more.
+int64_t steps_for_tokens(int64_t tokens, int64_t batch_tokens);
 
 // Fills in what was left open, in place, and checks the rest: afterwards the recipe is complete.
 // `task_length` is 0 with --data.

@@ -8,6 +8,7 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
+#include "bmojo/base/printable.h"
 #include "bmojo/data/tokenizer.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
@@ -156,6 +157,16 @@ std::string link_target(const fs::path& link) {
   return fs::read_symlink(link, error).string();
 }
 
+// Whether a folder holds nothing but what was left of a run killed while it was made.
+bool is_unused(const fs::path& folder) {
+  return std::ranges::all_of(fs::directory_iterator(folder), [&](const fs::directory_entry& entry) {
+    const auto name = entry.path().filename().string();
+    if (name == kRecordFile) return load_record(folder).has_value();
+    return name.starts_with(std::string(kRunFile) + ".tmp-") ||
+           name.starts_with(std::string(kRecordFile) + ".tmp-");
+  });
+}
+
 // The step of a line of metrics; beyond all steps where a power cut has left something else.
 int64_t step_of_line(const std::string& line) {
   try {
@@ -190,6 +201,33 @@ void write_shared_files(const fs::path& folder, const Snapshot& snapshot) {
 }
 
 }  // namespace
+
+void check_new(const fs::path& run) {
+  require(!fs::exists(run) || (fs::is_directory(run) && is_unused(run)),
+          "--out: folder must be new or empty, got {}; give --resume to go on with a run",
+          in_quotes(run.string()));
+}
+
+void create(const fs::path& run, const Record& record, const std::string& toml) {
+  check_new(run);
+  std::error_code error;
+  fs::create_directories(run, error);
+  require(!error, "--out: folder must be creatable, got {} ({})", in_quotes(run.string()),
+          error.message());
+  sync_path(fs::absolute(run).lexically_normal().parent_path());
+  const Json json = {{"config", to_json(record.config)}, {"source", record.source}};
+  write_text(run / kRecordFile, json.dump(1) + "\n");
+  write_text(run / kRunFile, toml);
+}
+
+std::optional<Record> load_record(const fs::path& run) {
+  const auto path = run / kRecordFile;
+  if (!fs::exists(path)) return {};
+  const auto json = parse_json(read_text(path), path.string());
+  require(json.is_object() && json.contains("config") && json.contains("source"),
+          "{}: must hold config and source of a run, got another file", path.string());
+  return Record{config_from_json(json["config"], path.string()), json["source"]};
+}
 
 fs::path step_folder(const fs::path& run, int64_t step) { return run / step_name(step); }
 
@@ -264,9 +302,10 @@ std::optional<int64_t> find_checkpoint(const fs::path& run,
 }
 
 std::optional<Config> saved_config(const fs::path& run) {
-  for (const auto& [step, folder] : steps_of(run))
-    if (fs::exists(folder / kManifestFile)) return load_config(folder);
-  return {};
+  if (const auto record = load_record(run)) return record->config;
+  const auto step = find_checkpoint(run, [](const std::string&) {});
+  if (!step) return {};
+  return load_config(step_folder(run, *step));
 }
 
 void remove_unfinished(const fs::path& run) {

@@ -12,7 +12,8 @@
 #include "bmojo/train/workers.h"
 
 // The folder of a run (docs/training.md):
-//   run.toml  metrics.jsonl  step-00000500/ …  latest -> step-00000500  best -> step-00000400
+//   run.toml  run.json  metrics.jsonl  step-00000500/ …  latest -> step-00000500
+//   best -> step-00000400
 // A step's folder is a checkpoint with what training needs to go on. It is built under another name
 // and renamed when every byte is on the disk, its manifest written last: a name step-N that holds a
 // manifest is whole.
@@ -20,9 +21,22 @@
 namespace bmojo::train {
 
 inline constexpr const char* kRunFile = "run.toml";
+inline constexpr const char* kRecordFile = "run.json";
 inline constexpr const char* kMetricsFile = "metrics.jsonl";
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kProgressFile = "train.json";
+
+// What the names in run.toml stood for when the run was started.
+struct Record {
+  Config config;
+  Json source;  // Source::identity()
+};
+// Error where the folder of a new run would hold something already.
+void check_new(const std::filesystem::path& run);
+// Makes the folder of a new run: run.json, then run.toml, without which it is none.
+void create(const std::filesystem::path& run, const Record& record, const std::string& toml);
+// What run.json holds; nothing where there is none.
+std::optional<Record> load_record(const std::filesystem::path& run);
 
 // What one worker holds. Parameters and moments are the same on all of them.
 struct Snapshot {
@@ -47,7 +61,8 @@ void prune(const std::filesystem::path& run, int64_t keep);
 std::optional<int64_t> find_checkpoint(const std::filesystem::path& run,
                                        const std::function<void(const std::string&)>& say);
 std::filesystem::path step_folder(const std::filesystem::path& run, int64_t step);
-// The config of a run's checkpoints; nothing where there is none yet.
+// The config of a run by its record, or by its newest whole checkpoint; nothing where there is
+// neither.
 std::optional<Config> saved_config(const std::filesystem::path& run);
 // Removes what a killed run left behind.
 void remove_unfinished(const std::filesystem::path& run);

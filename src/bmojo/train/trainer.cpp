@@ -5,8 +5,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
 #include <limits>
 
 #include "bmojo/base/error.h"
@@ -113,7 +111,7 @@ void Trainer::resume(int64_t step) {
   const auto checkpoint = step_folder(around_.out, step);
   const auto progress = load_progress(checkpoint);
   const auto folder = around_.out.string();
-  require_same(progress.at("recipe"), fixed_fields(recipe_), folder);
+  require_same(progress.at("recipe"), fixed_fields_without_paths(recipe_), folder);
   require_same(progress.at("source"), source_.identity(), folder);
   require_same(to_json(load_config(checkpoint)), to_json(model_.config()), folder);
   load(checkpoint, snapshot(), workers_);
@@ -317,12 +315,8 @@ void Trainer::log(const StepReport& report) {
   }
   if (step_ % kMemoriesEvery == 0 || step_ == 1)
     if (auto held = memories(); !held.empty()) line["memories"] = std::move(held);
-  std::ofstream file(around_.out / kMetricsFile, std::ios::app | std::ios::binary);
   logged_ = overhead_;
-  file << line.dump() << '\n';
-  file.flush();
-  if (!file)
-    throw RunError(fmt::format("{}: writing failed", (around_.out / kMetricsFile).string()));
+  append_text(around_.out / kMetricsFile, line.dump() + '\n');
 }
 
 // How many tokens each eidetic memory holds, how old they are and how surprising they were, over
@@ -408,7 +402,7 @@ std::string Trainer::text_of(const std::vector<int64_t>& ids) const {
 }
 
 void Trainer::show_sample() {
-  if (!workers_.first()) return;
+  if (!workers_.first() || around_.quiet) return;
   torch::NoGradGuard no_grad;
   const auto row =
       source_.num_validation_rows() > 0 ? source_.validation(0, 1) : source_.train(step_, 0, 1);

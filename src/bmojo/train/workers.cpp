@@ -270,10 +270,9 @@ double Workers::max(double value) const {
 }
 
 void Workers::require_same(const std::string& what, const std::string& text) const {
-  Digest digest;
-  digest.update(text);
+  const auto digest = digest_of_text(text);
   // As many digits as a double holds.
-  const auto digits = digest.text().substr(digest.text().size() - 12);
+  const auto digits = digest.substr(digest.size() - 12);
   const auto number = static_cast<double>(std::stoull(digits, nullptr, 16));
   require(max(number) == -max(-number), "workers: {} must be the same for all {}, but it differs",
           what, count_);

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bmojo::train {
+
+// `key = value` of a run file.
+struct RunFileItem {
+  std::string key;
+  std::vector<std::string> values;  // one, or those of a list; texts without their quotes
+  bool is_list = false;
+  std::string where;  // "FILE:LINE", for messages
+};
+
+// Run files are TOML with neither tables nor texts of several lines: a value is a text, a number,
+// true, false or a list of them. Error with file and line for anything else, and for a key that
+// stands twice. `subject` names the file.
+std::vector<RunFileItem> parse_run_file(std::string_view text, const std::string& subject);
+
+// A text as such a file has it, in quotes.
+std::string toml_text(std::string_view text);
+
+}  // namespace bmojo::train
