@@ -18,6 +18,7 @@ from pathlib import Path
 
 from measure import (FAMILIES, ROOT, VOCABULARY, Failed, OutOfTime, commit, end_with_children,
                      machine, ours_command, parameters, peer_command, run_json, table)
+from metrics import Mistake
 
 LENGTHS, BATCHES, WIDTHS = [2048, 4096, 8192, 16384], [1, 4], [256, 512, 768]
 PEER_LENGTHS = {"mistral": LENGTHS, "mistral-sliding": LENGTHS, "mambapy": [2048],
@@ -104,6 +105,14 @@ def load(path):
     rows = [json.loads(line) for line in whole.splitlines() if line.strip()]
     return {Cell(*(row[name] for name in ("model", "width", "batch", "length"))): row
             for row in rows}
+
+
+def check_machine(path, done):
+    """A figure is of one machine: cells of another are never gone on with."""
+    others = sorted({row["machine"] for row in done.values() if "machine" in row} - {machine()})
+    if others:
+        raise Mistake(f"{path}: must hold cells of this machine ({machine()}), got those of "
+                      f"{' and '.join(others)}; remove it or name another --out")
 
 
 def store(path, cell, row, done):
@@ -222,6 +231,8 @@ def main():
     options.out.mkdir(exist_ok=True, parents=True)
     path = options.out / "bench-full.jsonl"
     cells = [c for c in all_cells() if options.only in (None, c.model)]
+    if not options.draw:
+        check_machine(path, load(path))
     done = load(path) if options.draw else run_cells(cells, path, options)
     commits = commits_of(done)
     if len(commits) > 1:
@@ -237,5 +248,8 @@ if __name__ == "__main__":
     end_with_children()
     try:
         main()
+    except Mistake as mistake:
+        print(f"bench-full: {mistake}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit("bench-full: stopped; the next start goes on")

@@ -215,9 +215,8 @@ def family_table(done):
         cells = [f"{loss:.4f}" for loss in losses] + ["-"] * (len(SEEDS) - len(losses))
         mean = sum(losses) / len(losses)
         rows.append((mean, [title, f"{runs[0]['parameters_without_embeddings']:,}",
-                            f"{runs[0]['lr']:g}", *cells, f"{mean:.4f}",
-                            f"{runs[0]['tokens_per_s']:,}"]))
-    head = ["model", "parameters", "rate", *(f"seed {seed}" for seed in SEEDS), "mean", "tokens/s"]
+                            f"{runs[0]['lr']:g}", *cells, f"{mean:.4f}"]))
+    head = ["model", "parameters", "rate", *(f"seed {seed}" for seed in SEEDS), "mean"]
     return table(head, [row for _, row in sorted(rows)])
 
 

@@ -143,6 +143,20 @@ def test_a_killed_run_goes_on(tmp_path, monkeypatch):
     assert run == cells[1:3] and path.stat().st_size == size
 
 
+def test_cells_of_another_machine_are_not_gone_on_with(tmp_path):
+    path, here = tmp_path / "bench-full.jsonl", bench_full.machine()
+    cells, done = [Cell("bmojo", 512, 1, n) for n in (2048, 4096, 8192)], {}
+    bench_full.store(path, cells[0], measured(1) | {"machine": here}, done)
+    bench_full.store(path, cells[1], {"status": "not run", "reason": "not run: 130 s"}, done)
+    bench_full.check_machine(path, done)
+    bench_full.store(path, cells[2], measured(1) | {"machine": "an abacus"}, done)
+    before = path.read_bytes()
+    result = subprocess.run([sys.executable, measure.ROOT / "tools/bench_full.py", "--out", tmp_path],
+                            capture_output=True, text=True)
+    assert result.returncode == 2 and path.read_bytes() == before
+    assert result.stderr.count("\n") == 1 and "got those of an abacus" in result.stderr
+
+
 @pytest.mark.parametrize("width, seconds, timed", [
     (512, None, (3, 2)), (512, 9, (3, 2)), (512, 11, (2, 1)), (768, 9, (3, 2)), (768, 11, (1, 1))])
 def test_of_long_steps_fewer_are_timed(monkeypatch, width, seconds, timed):
