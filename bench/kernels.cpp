@@ -15,13 +15,14 @@
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/json.h"
+#include "bmojo/kernels/cpu.h"
 #include "bmojo/nn/fused.h"
 
 namespace bmojo::bench {
 namespace {
 
 struct Options {
-  std::string only;
+  std::string only, target;
   int64_t repeat = 5, threads = 0;
 };
 
@@ -117,6 +118,7 @@ Json describe(const Case& c, int64_t repeat, Caches& caches) {
 
 void run(const Options& options) {
   if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));
+  kernels::use_target(options.target);
   bool found = false;
   Caches caches;
   for (const auto& c : all_cases()) {
@@ -148,6 +150,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "Threads (default: all cores)")
       ->check(counts)
       ->option_text("N");
+  app.add_option("--target", options.target, "Instruction set, such as AVX2 (default: the best)")
+      ->option_text("NAME");
   CLI11_PARSE(app, argc, argv);
   try {
     bmojo::bench::run(options);

@@ -155,12 +155,17 @@ def run_json(command, timeout=None, tuned=True):
 
 
 def machine():
+    """Its processor; by number too, since a virtual machine may hide the name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")),
-                 "unknown")
-    flags = next((line for line in lines if line.startswith("flags")), "").split()
+
+    def field(name):
+        return next((line.split(":")[1].strip() for line in lines
+                     if line.split(":")[0].strip() == name), "unknown")
+
+    flags = field("flags").split()
     simd = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "neither AVX"
-    return f"{model}, {os.cpu_count()} cores, {simd}"
+    return (f"{field('model name')} (family {field('cpu family')}, model {field('model')}, "
+            f"stepping {field('stepping')}), {os.cpu_count()} cores, {simd}")
 
 
 def commit():

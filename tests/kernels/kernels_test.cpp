@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "bmojo/base/error.h"
 #include "bmojo/kernels/causal_conv.h"
 #include "bmojo/kernels/cpu.h"
 #include "bmojo/kernels/cross_entropy.h"
@@ -57,6 +58,13 @@ Arrays written(const std::vector<int64_t>& sizes,
   return alone;
 }
 
+// With each instruction set that this CPU has.
+class Kernels : public testing::TestWithParam<std::string> {
+ protected:
+  Kernels() { use_target(GetParam()); }
+  ~Kernels() override { use_target(""); }
+};
+
 struct ScanData {
   int64_t B = 2, L = 37, E = 71, N = 5;
   std::vector<float> x = normal(B * L * E, 1), dt = normal(B * L * E, 2), z = normal(B * L * E, 3),
@@ -88,7 +96,7 @@ struct ScanData {
   }
 };
 
-TEST(Kernels, ScanIsTheRecurrence) {
+TEST_P(Kernels, ScanIsTheRecurrence) {
   const ScanData d;
   const auto [B, L, E, N] = std::tuple(d.B, d.L, d.E, d.N);
   std::vector<float> y(d.x.size()), h(d.h0.size()),
@@ -120,7 +128,7 @@ TEST(Kernels, ScanIsTheRecurrence) {
     }
 }
 
-TEST(Kernels, ScanBackwardStaysInItsArrays) {
+TEST_P(Kernels, ScanBackwardStaysInItsArrays) {
   const ScanData d;
   const auto scan = d.scan();
   std::vector<float> y(d.x.size()), h(d.h0.size()),
@@ -254,7 +262,7 @@ void expect_softmax(const AttentionData& data) {
 }
 
 // One tile and one block of keys; several of both.
-TEST(Kernels, AttentionIsItsSoftmax) {
+TEST_P(Kernels, AttentionIsItsSoftmax) {
   expect_softmax(AttentionData(false));
   expect_softmax(AttentionData(false, 70, 203));
 }
@@ -270,7 +278,7 @@ void expect_no_trace_of_holes(int64_t num_queries, int64_t num_keys) {
           << p << " " << j;
 }
 
-TEST(Kernels, AttentionIgnoresKeysThatNoQuerySees) {
+TEST_P(Kernels, AttentionIgnoresKeysThatNoQuerySees) {
   expect_no_trace_of_holes(9, 17);
   expect_no_trace_of_holes(70, 203);
 }
@@ -297,7 +305,7 @@ struct HistoryData {
   }
 };
 
-TEST(Kernels, ConvolutionIsItsSum) {
+TEST_P(Kernels, ConvolutionIsItsSum) {
   const HistoryData d;
   const int64_t K = d.depth + 1, numbers = d.B * d.L * d.C, kept = d.B * d.depth * d.C;
   const auto weight = normal(d.C * K, 3), bias = normal(d.C, 4), grad = normal(numbers, 5);
@@ -322,7 +330,7 @@ TEST(Kernels, ConvolutionIsItsSum) {
   });
 }
 
-TEST(Kernels, InnovationIsTheDistanceFromThePrediction) {
+TEST_P(Kernels, InnovationIsTheDistanceFromThePrediction) {
   const HistoryData d;
   const std::vector<float> c = {0.5f, 0.3f, 0.2f};
   const int64_t tokens = d.B * d.L, kept = d.B * d.depth * d.C;
@@ -348,7 +356,7 @@ TEST(Kernels, InnovationIsTheDistanceFromThePrediction) {
   });
 }
 
-TEST(Kernels, NormIsOfTheSum) {
+TEST_P(Kernels, NormIsOfTheSum) {
   const int64_t R = 67, D = 71;
   const auto x = normal(R * D, 1), y = normal(R * D, 2), gain = normal(D, 3),
              grad = normal(R * D, 4);
@@ -373,7 +381,7 @@ TEST(Kernels, NormIsOfTheSum) {
   });
 }
 
-TEST(Kernels, SwiGluIsItsProduct) {
+TEST_P(Kernels, SwiGluIsItsProduct) {
   const int64_t R = 67, F = 71;
   const auto gate = normal(R * F, 1), up = normal(R * F, 2), grad = normal(R * F, 3);
   const SwiGlu in{.R = R, .F = F, .gate = {gate.data(), F}, .up = {up.data(), F}};
@@ -386,7 +394,7 @@ TEST(Kernels, SwiGluIsItsProduct) {
   });
 }
 
-TEST(Kernels, RotaryTurnsThereAndBack) {
+TEST_P(Kernels, RotaryTurnsThereAndBack) {
   const int64_t T = 37, H = 3, half = 5;
   const auto x = normal(T * H * 2 * half, 1), angle = normal(T * half, 2);
   std::vector<float> cosines, sines;
@@ -419,7 +427,7 @@ TEST(Kernels, RotaryTurnsThereAndBack) {
   for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(again[i], x[i], 1e-5);
 }
 
-TEST(Kernels, CrossEntropyIsTheNegativeLogarithm) {
+TEST_P(Kernels, CrossEntropyIsTheNegativeLogarithm) {
   for (const int64_t V : {1, 7, 8, 17, 100}) {
     auto x = normal(3 * V, 1);
     const auto before = x;
@@ -441,7 +449,7 @@ TEST(Kernels, CrossEntropyIsTheNegativeLogarithm) {
   }
 }
 
-TEST(Kernels, KeepLargestPrefersTheEarlierAndNumbers) {
+TEST(Selection, KeepLargestPrefersTheEarlierAndNumbers) {
   std::vector<int64_t> kept, scratch;
   keep_largest({1, NAN, 2, 1, INFINITY, 2}, 4, kept, scratch);
   EXPECT_EQ(kept, (std::vector<int64_t>{0, 2, 4, 5}));
@@ -453,12 +461,21 @@ TEST(Kernels, KeepLargestPrefersTheEarlierAndNumbers) {
   EXPECT_TRUE(kept.empty());
 }
 
-TEST(Kernels, DenormalsAreFlushedOnlyInside) {
+TEST(Cpu, DenormalsAreFlushedOnlyInside) {
   volatile float tiny = 1e-39f;
   run(serial_for, 1, [&](int64_t) { EXPECT_EQ(tiny * 1.0f, 0.0f); });
   EXPECT_NE(tiny * 1.0f, 0.0f);
-  EXPECT_FALSE(simd_targets().empty());
 }
+
+TEST(Cpu, TargetsAreTheBestFirstAndAvx2Always) {
+  const auto targets = simd_targets();
+  ASSERT_FALSE(targets.empty());
+  EXPECT_EQ(targets.back(), "AVX2");
+  EXPECT_THROW(use_target("NEON"), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryTarget, Kernels, testing::ValuesIn(simd_targets()),
+                         [](const auto& target) { return target.param; });
 
 }  // namespace
 }  // namespace bmojo::kernels

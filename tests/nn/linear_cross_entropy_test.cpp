@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
+#include "bmojo/base/memory.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {
@@ -58,6 +61,40 @@ TEST(LinearCrossEntropy, NotANumberStaysOne) {
   EXPECT_TRUE(std::isnan(loss.item<double>()));
 }
 
+TEST(LinearCrossEntropy, TakesAnyStrides) {
+  const auto gradients = [](bool strided) {
+    auto hidden = normal({7, 6}, 1, 2), weight = normal({11, 6}, 1, 1);
+    auto target = at::arange(7, at::kLong);
+    if (strided) {
+      hidden = hidden.t().contiguous().t();
+      weight = at::cat({weight, weight}, 1).narrow(1, 6, 6);
+      target = at::stack({target, target - 99}, 1).select(1, 0);
+    }
+    hidden.requires_grad_(true);
+    weight.requires_grad_(true);
+    const auto loss = linear_cross_entropy(hidden, weight, target);
+    loss.backward();
+    return std::vector<at::Tensor>{loss, hidden.grad(), weight.grad()};
+  };
+  const auto dense = gradients(false), strided = gradients(true);
+  for (size_t i = 0; i < dense.size(); ++i)
+    EXPECT_LE(test::relative_error(strided[i], dense[i]), 1e-6) << i;
+}
+
+// 512 MiB of logits, of which an eighth may exist at a time.
+TEST(LinearCrossEntropy, NeverHoldsTheLogitsOfAll) {
+  const int64_t T = 4096, V = 32768;
+  auto hidden = normal({T, 4}, 1, 1).requires_grad_(true);
+  auto weight = normal({V, 4}, 1, 2).requires_grad_(true);
+  std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM begins here
+  const int64_t before = process_memory("VmRSS");
+  linear_cross_entropy(hidden, weight, at::arange(T, at::kLong)).backward();
+  const int64_t grown = process_memory("VmHWM") - before;
+  EXPECT_LE(loss_buffer_bytes(V), 4 * T * V / 8);
+  EXPECT_LE(grown, 2 * loss_buffer_bytes(V));
+  EXPECT_GE(grown, loss_buffer_bytes(V) / 2);  // else nothing was measured
+}
+
 TEST(LinearCrossEntropy, NamesTheArgumentThatIsWrong) {
   const auto message = [](const at::Tensor& hidden, const at::Tensor& weight,
                           const at::Tensor& target) -> std::string {
@@ -80,6 +117,10 @@ TEST(LinearCrossEntropy, NamesTheArgumentThatIsWrong) {
             "linear_cross_entropy: target must be from 0 to 8, got 7 to 9");
   EXPECT_EQ(message(hidden, weight.to(at::kDouble), target),
             "linear_cross_entropy: weight must be Float, got Double");
+  EXPECT_EQ(message(hidden, weight, target.to(at::kMeta)),
+            "linear_cross_entropy: target must be on cpu, got meta");
+  EXPECT_EQ(message(hidden, weight.to(at::kMeta), target),
+            "linear_cross_entropy: weight must be on cpu, got meta");
 }
 
 }  // namespace

@@ -40,19 +40,23 @@ HWY_INLINE void back_through(const History& h, int64_t b, int64_t first, int64_t
   // A token reaches depth rows back: d of the last taps tokens, round and round.
   const auto ring = scratch(taps * kHistoryGroup);
   const auto d = [&](int64_t t) { return ring.get() + t % taps * kHistoryGroup; };
-  std::vector<int64_t> readers(static_cast<size_t>(taps));
+  struct Reader {
+    int64_t tap;
+    const float* d;
+  };
+  std::vector<Reader> readers(static_cast<size_t>(taps));
   for (int64_t t = length - 1; t >= -h.depth; --t) {
     if (t >= 0) fill(t, d(t));
     size_t num_readers = 0;
     for (int64_t i = std::max<int64_t>(0, -t); i < taps && t + i < length; ++i)
-      if (h.position(b, t + i) >= i) readers[num_readers++] = i;
+      if (h.position(b, t + i) >= i) readers[num_readers++] = {i, d(t + i)};
     const int64_t kept = t - (length - h.depth);
     const float* from = kept >= 0 ? grad_next + (b * h.depth + kept) * h.C + first : nullptr;
     float* to = (t >= 0 ? grad_x + (b * h.L + t) * h.C : grad_tail + ((b + 1) * h.depth + t) * h.C);
     over_row(count, [&](int64_t c, int64_t lanes) BMOJO_BODY {
       V sum = from != nullptr ? load(from + c, lanes) : zero();
       for (size_t r = 0; r < num_readers; ++r)
-        sum = hn::MulAdd(weight(readers[r], c, lanes), load(d(t + readers[r]) + c), sum);
+        sum = hn::MulAdd(weight(readers[r].tap, c, lanes), load(readers[r].d + c), sum);
       store(sum, to + first + c, lanes);
     });
   }

@@ -12,7 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "bmojo/kernels/simd-inl.h"
+#include "bmojo/kernels/row-inl.h"
 #include "bmojo/kernels/tile-inl.h"
 
 // Vectors run over query rows (a query of one head), so that a softmax is a loop over keys without
@@ -328,7 +328,9 @@ void load_tile(const Tile& tile, const Given& given, float scale, Adjoint& a) {
     for (int64_t i = 0; i < d; ++i) q_row[i] = scale * q[i];
     std::copy_n(grad, d, a.out_rows.get() + n * a.width);
     a.log_sum[n] = given.log_sum[tile.scalar(n)];
-    for (int64_t i = 0; i < d; ++i) a.dot[n] += grad[i] * result[i];
+    a.dot[n] = sum_over_row(d, [&](int64_t i, int64_t count, V sum) BMOJO_BODY {
+      return hn::MulAdd(load(grad + i, count), load(result + i, count), sum);
+    });
   }
   transpose_in(tile, [&](int64_t n) { return a.out_rows.get() + n * a.width; }, a.grad_out.get());
 }

@@ -43,17 +43,35 @@ HWY_INLINE void store(V x, float* p, int64_t count) {
   std::memcpy(p, lanes, sizeof(float) * static_cast<size_t>(count));
 }
 
+using I = hn::Vec<hn::RebindToSigned<Floats>>;
+
+// The whole number nearest to x, the even one of two, as float and as integer; |x| < 2^22. Added to
+// 1.5·2^23, x is rounded to a whole number, which then stands in the last bits of the sum.
+struct Nearest {
+  V whole;
+  I number;
+};
+HWY_INLINE Nearest nearest(V x) {
+  const hn::RebindToSigned<Floats> di;
+  const V large = all(12582912.0f), sum = hn::Add(x, large);
+  return {hn::Sub(sum, large), hn::Sub(hn::BitCast(di, sum), hn::BitCast(di, large))};
+}
+
+// 2^n for n in [-126, 127], 0 for -127.
+HWY_INLINE V power_of_two(I n) {
+  const hn::RebindToSigned<Floats> di;
+  return hn::BitCast(Floats(), hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
+}
+
 // 2^x = power (1 + rest) for x ≤ 0 (up to 127 in fact): power is a power of two, or 0 below 2^-126,
 // and rest keeps what 1 + rest would round away. NaN for NaN. |relative error| < 2e-7.
 struct Exp2 {
   V power, rest;
 };
 HWY_INLINE Exp2 exp2_parts(V x) {
-  const Floats d;
-  const hn::RebindToSigned<Floats> di;
   // The second operand wins when one is NaN.
   x = hn::Max(all(-127.0f), x);
-  const V whole = hn::Round(x);
+  const auto [whole, number] = nearest(x);
   const V f = hn::Sub(x, whole);  // exact, in [-1/2, 1/2]
   V p = all(1.5403530e-4f);       // ln2^i / i!
   p = hn::MulAdd(p, f, all(1.3333558e-3f));
@@ -61,8 +79,7 @@ HWY_INLINE Exp2 exp2_parts(V x) {
   p = hn::MulAdd(p, f, all(5.5504109e-2f));
   p = hn::MulAdd(p, f, all(2.4022651e-1f));
   p = hn::MulAdd(p, f, all(6.9314718e-1f));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, whole), hn::Set(di, 127)));
-  return {hn::BitCast(d, exponent), hn::Mul(p, f)};
+  return {power_of_two(number), hn::Mul(p, f)};
 }
 HWY_INLINE V exp2_negative(V x) {
   const auto [power, rest] = exp2_parts(x);
@@ -74,11 +91,9 @@ inline constexpr float kLog2E = 1.44269504f;
 // e^x: 0 below -87.3, +∞ above 88.7, NaN for NaN. ln 2 is taken off in two parts, so that the
 // relative error stays below 3e-7 over the whole range.
 HWY_INLINE V exp(V x) {
-  const Floats d;
-  const hn::RebindToSigned<Floats> di;
   const V high = all(88.7228f), low = all(-87.3365f);
   const V bounded = hn::Max(low, hn::Min(high, x));
-  const V whole = hn::Round(hn::Mul(bounded, all(kLog2E)));
+  const auto [whole, number] = nearest(hn::Mul(bounded, all(kLog2E)));
   V r = hn::NegMulAdd(whole, all(0.693145752f), bounded);
   r = hn::NegMulAdd(whole, all(1.42860677e-6f), r);
   V p = all(1.3888889e-3f);
@@ -89,12 +104,8 @@ HWY_INLINE V exp(V x) {
   p = hn::MulAdd(p, r, all(1.0f));
   p = hn::MulAdd(p, r, all(1.0f));
   // 2^whole in two factors: whole may be 128.
-  const auto k = hn::ConvertTo(di, whole);
-  const auto half = hn::ShiftRight<1>(k);
-  const auto power = [&](auto e) HWY_ATTR {
-    return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127))));
-  };
-  V y = hn::Mul(hn::Mul(p, power(half)), power(hn::Sub(k, half)));
+  const I half = hn::ShiftRight<1>(number);
+  V y = hn::Mul(hn::Mul(p, power_of_two(half)), power_of_two(hn::Sub(number, half)));
   y = hn::IfThenElse(hn::Lt(x, low), zero(), y);
   y = hn::IfThenElse(hn::Gt(x, high), all(std::numeric_limits<float>::infinity()), y);
   return hn::IfThenElse(hn::IsNaN(x), x, y);

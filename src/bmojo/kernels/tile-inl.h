@@ -9,15 +9,26 @@
 #endif
 
 #include <type_traits>
+#include <utility>
 
-#include "bmojo/kernels/simd-inl.h"
+#include "bmojo/kernels/row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace bmojo::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kTile = 32;
 inline constexpr int64_t kPanel = 2 * kLanes;  // columns at a time in registers
-inline constexpr int kRowsAtOnce = 6;          // times kPanel: the accumulators
+inline constexpr int kRowsAtOnce = kLanes == 16 ? 8 : 6;  // times kPanel: the accumulators
+
+// Calls work(0), …, work(M - 1) with constants: what they index in an array stays in registers.
+template <typename Work, int... I>
+HWY_INLINE void each(std::integer_sequence<int, I...>, const Work& work) {
+  (work(std::integral_constant<int, I>()), ...);
+}
+template <int M, typename Work>
+HWY_INLINE void each(const Work& work) {
+  each(std::make_integer_sequence<int, M>(), work);
+}
 
 // out[m] = Σ_i rows[m][i] · columns[i], columns [count, kTile] and out [M, kTile] a panel at a
 // time.
@@ -26,20 +37,20 @@ HWY_INLINE void row_products(const float* const* rows, const float* HWY_RESTRICT
                              int64_t count, float* HWY_RESTRICT out) {
   const Floats d;
   V a[M], b[M];
-  for (int m = 0; m < M; ++m) a[m] = b[m] = zero();
+  each<M>([&](auto m) BMOJO_BODY { a[m] = b[m] = zero(); });
   for (int64_t i = 0; i < count; ++i) {
     const V left = hn::Load(d, columns + i * kTile),
             right = hn::Load(d, columns + i * kTile + kLanes);
-    for (int m = 0; m < M; ++m) {
+    each<M>([&](auto m) BMOJO_BODY {
       const V x = all(rows[m][i]);
       a[m] = hn::MulAdd(x, left, a[m]);
       b[m] = hn::MulAdd(x, right, b[m]);
-    }
+    });
   }
-  for (int m = 0; m < M; ++m) {
+  each<M>([&](auto m) BMOJO_BODY {
     hn::Store(a[m], d, out + m * kTile);
     hn::Store(b[m], d, out + m * kTile + kLanes);
-  }
+  });
 }
 
 // out[m] += Σ_j rows[j][m] · weights[j], weights [count, kTile] and out [M, kTile].
@@ -49,24 +60,24 @@ HWY_INLINE void column_products(const float* const* rows, int64_t offset,
                                 float* HWY_RESTRICT out) {
   const Floats d;
   V a[M], b[M];
-  for (int m = 0; m < M; ++m) {
+  each<M>([&](auto m) BMOJO_BODY {
     a[m] = hn::Load(d, out + m * kTile);
     b[m] = hn::Load(d, out + m * kTile + kLanes);
-  }
+  });
   for (int64_t j = 0; j < count; ++j) {
     const V left = hn::Load(d, weights + j * kTile),
             right = hn::Load(d, weights + j * kTile + kLanes);
     const float* HWY_RESTRICT row = rows[j] + offset;
-    for (int m = 0; m < M; ++m) {
+    each<M>([&](auto m) BMOJO_BODY {
       const V x = all(row[m]);
       a[m] = hn::MulAdd(x, left, a[m]);
       b[m] = hn::MulAdd(x, right, b[m]);
-    }
+    });
   }
-  for (int m = 0; m < M; ++m) {
+  each<M>([&](auto m) BMOJO_BODY {
     hn::Store(a[m], d, out + m * kTile);
     hn::Store(b[m], d, out + m * kTile + kLanes);
-  }
+  });
 }
 
 // to[m] += Σ_n weights[m, n] · x[n], weights [M, kTile] and x [kTile, width] a panel at a time.
@@ -75,23 +86,23 @@ HWY_INLINE void add_outer(const float* HWY_RESTRICT weights, const float* HWY_RE
                           int64_t width, int64_t count, float* const* to, int64_t offset) {
   const Floats d;
   V a[M], b[M];
-  for (int m = 0; m < M; ++m) {
+  each<M>([&](auto m) BMOJO_BODY {
     a[m] = hn::Load(d, to[m] + offset);
     b[m] = hn::Load(d, to[m] + offset + kLanes);
-  }
+  });
   for (int64_t n = 0; n < count; ++n) {
     const V left = hn::Load(d, x + n * width + offset),
             right = hn::Load(d, x + n * width + offset + kLanes);
-    for (int m = 0; m < M; ++m) {
+    each<M>([&](auto m) BMOJO_BODY {
       const V w = all(weights[m * kTile + n]);
       a[m] = hn::MulAdd(w, left, a[m]);
       b[m] = hn::MulAdd(w, right, b[m]);
-    }
+    });
   }
-  for (int m = 0; m < M; ++m) {
+  each<M>([&](auto m) BMOJO_BODY {
     hn::Store(a[m], d, to[m] + offset);
     hn::Store(b[m], d, to[m] + offset + kLanes);
-  }
+  });
 }
 
 // Calls work(integral constant M, first) over [0, count), kRowsAtOnce at a time and then the rest.
@@ -101,6 +112,10 @@ HWY_INLINE void in_steps(int64_t count, const Work& work) {
   for (; i + kRowsAtOnce <= count; i += kRowsAtOnce)
     work(std::integral_constant<int, kRowsAtOnce>(), i);
   switch (count - i) {
+    case 7:
+      return work(std::integral_constant<int, 7>(), i);
+    case 6:
+      return work(std::integral_constant<int, 6>(), i);
     case 5:
       return work(std::integral_constant<int, 5>(), i);
     case 4:

@@ -41,13 +41,15 @@ at::Tensor keep_largest(const at::Tensor& candidates, const at::Tensor& rank,
   return kept.gather(1, by_time);
 }
 
+constexpr auto kNotHeld =
+    "forward: selection must name positions held or just read, by time, got others";
+
 // The candidates that stand at the wanted positions [B, m].
 at::Tensor keep_given(const at::Tensor& candidates, const at::Tensor& position,
                       const at::Tensor& wanted) {
   const auto match = wanted.unsqueeze(2) == position.gather(1, candidates).unsqueeze(1);
   if (!match.is_meta())
-    require(match.any(2).all().item<bool>(),
-            "forward: selection must name positions held or just read, got another");
+    require(match.any(2).all().item<bool>(), kNotHeld);
   return candidates.gather(1, match.to(torch::kByte).argmax(2));
 }
 
@@ -95,8 +97,23 @@ RowSets held_sets(const Candidates& c, const at::TensorAccessor<int64_t, 2>& pos
   return sets;
 }
 
-// Row by row and piece by piece, in one pass over the tokens.
-Selection select_in_one_pass(const Candidates& c, const Layout& layout, int64_t window, int64_t m) {
+// The places of `candidates` [n], sources by time, that stand at the wanted positions [m], by time.
+void find_given(const std::vector<int64_t>& candidates,
+                const at::TensorAccessor<int64_t, 1>& position,
+                const at::TensorAccessor<int64_t, 1>& wanted, std::vector<int64_t>& places) {
+  places.clear();
+  int64_t place = 0;
+  for (int64_t j = 0; j < wanted.size(0) && wanted[j] != kNowhere; ++j, ++place) {
+    while (place < std::ssize(candidates) && position[candidates[place]] != wanted[j]) ++place;
+    require(place < std::ssize(candidates), kNotHeld);
+    places.push_back(place);
+  }
+}
+
+// Row by row and piece by piece, in one pass over the tokens. Without `given` [P, m] the largest
+// stay.
+Selection select_in_one_pass(const Candidates& c, const Layout& layout, int64_t window, int64_t m,
+                             const at::Tensor& given) {
   const int64_t B = layout.batch, P = std::ssize(layout.pieces), held = c.num_held,
                 nothing = c.position.size(1) - 1;
   const auto position = c.position.accessor<int64_t, 2>();
@@ -123,9 +140,13 @@ Selection select_in_one_pass(const Candidates& c, const Layout& layout, int64_t 
     put(sets.frozen, visible[i]);
     auto candidates = sets.running;
     for (int64_t q = 0; q < piece.count; ++q) candidates.push_back(2 * held + piece.column + q);
-    values.clear();
-    for (const auto source : candidates) values.push_back(innovation[piece.row][source]);
-    kernels::keep_largest(values, m, places, scratch);
+    if (given.defined()) {
+      find_given(candidates, position[piece.row], given.accessor<int64_t, 2>()[i], places);
+    } else {
+      values.clear();
+      for (const auto source : candidates) values.push_back(innovation[piece.row][source]);
+      kernels::keep_largest(values, m, places, scratch);
+    }
     sets.running.clear();
     for (const auto place : places) {
       sets.running.push_back(candidates[place]);
@@ -174,8 +195,13 @@ Candidates gather_candidates(const LayerState& state, const Layout& layout,
 Selection select(const Candidates& c, const Layout& layout, int64_t window, int64_t m,
                  const at::Tensor& given) {
   torch::NoGradGuard choice_has_no_gradient;
-  if (!given.defined() && c.position.is_cpu() && !ReferenceOnly::active())
-    return select_in_one_pass(c, layout, window, m);
+  if (given.defined()) {
+    check_shape("forward", "selection", given, {std::ssize(layout.pieces), m});
+    require(given.scalar_type() == at::kLong, "forward: selection must be Long, got {}",
+            c10::toString(given.scalar_type()));
+  }
+  if (c.position.is_cpu() && !ReferenceOnly::active())
+    return select_in_one_pass(c, layout, window, m, given.defined() ? given.cpu() : given);
   const auto device = c.position.device();
   const int64_t B = layout.batch, held = c.num_held, nothing = c.position.size(1) - 1;
   const auto waves = make_waves(layout, window, 2 * held, nothing, device);
@@ -190,9 +216,6 @@ Selection select(const Candidates& c, const Layout& layout, int64_t window, int6
   };
   at::Tensor wanted;
   if (given.defined()) {
-    check_shape("forward", "selection", given, {std::ssize(layout.pieces), m});
-    require(given.scalar_type() == at::kLong, "forward: selection must be Long, got {}",
-            c10::toString(given.scalar_type()));
     wanted = at::full({layout.num_waves * B, m}, kNowhere, c.position.options());
     wanted.index_copy_(0, waves.slot, given.to(device));
   }
