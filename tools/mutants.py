@@ -197,14 +197,16 @@ MUTANTS = [
     ),
     Mutant(
         "rotary-query-off-by-one", "nn/layer.cpp",
-        "q = rotate(q, layout.positions, config_.rope_theta);",
-        "q = rotate(q, layout.positions + 1, config_.rope_theta);",
+        "q = rotate(q, layout.angles);",
+        "q = rotate(q, rotary_angles(layout.positions + 1, config_.head_size, config_.rope_theta));",
         ORACLE, "queries turned by t + 1, keys by t",
     ),
     Mutant(
         "rotary-fading-off-by-one", "nn/layer.cpp",
-        "const auto position = take_rows(layout.positions.flatten(), layout.fading_token);",
-        "const auto position = take_rows(layout.positions.flatten(), layout.fading_token) + 1;",
+        "return key_value(y_f, fading_k_, fading_v_, angles);",
+        "return key_value(y_f, fading_k_, fading_v_, config_.rope_theta == 0 ? angles : "
+        "rotary_angles(take_rows(layout.positions.flatten(), layout.fading_token) + 1, "
+        "config_.head_size, config_.rope_theta));",
         ORACLE, "the fading key of y_p turned by p + 1",
     ),
     Mutant(
@@ -589,8 +591,8 @@ MUTANTS = [
     ),
     Mutant(
         "history-kernel-gradient", "kernels/history-inl.h",
-        "if (h.position(b, t + i) >= i) readers[num_readers++] = i;",
-        "if (h.position(b, t + i) >= 0) readers[num_readers++] = i;",
+        "if (h.position(b, t + i) >= i) readers[num_readers++] = {i, d(t + i)};",
+        "if (h.position(b, t + i) >= 0) readers[num_readers++] = {i, d(t + i)};",
         f"{KERNEL}/innovation_odd_documents", "gradients reach back across a document's start",
     ),
     Mutant(

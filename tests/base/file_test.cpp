@@ -1,5 +1,6 @@
 #include "bmojo/base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -238,6 +239,75 @@ TEST(WriteFolder, DoesNotReplaceAFolderFilledMeanwhile) {
   EXPECT_TRUE(contains(message, "filled meanwhile; choose another --out"));
   EXPECT_EQ(read_text(folder / "out/theirs"), "x");
   EXPECT_EQ(folder.num_entries(), 1u);
+}
+
+TEST(AbsolutePath, KeepsWhatALinkMeans) {
+  const auto here = fs::current_path();
+  EXPECT_EQ(absolute_path("./a//b/."), here / "a/b");
+  EXPECT_EQ(absolute_path("/a/b/"), "/a/b");
+  EXPECT_EQ(absolute_path("/"), "/");
+  EXPECT_EQ(absolute_path(""), "");
+  const TempFolder folder;
+  fs::create_directories(folder / "other/deep");
+  fs::create_directory_symlink("other/deep", folder / "link");
+  folder.write("other/x", "behind the link");
+  folder.write("x", "beside it");
+  EXPECT_EQ(read_text(absolute_path(folder / "link/../x")), "behind the link");
+}
+
+TEST(CreateFolders, MakesWhatIsMissing) {
+  const TempFolder folder;
+  for (const char* name : {"a/b/c/", "a/b/d", "a", "link/e/"}) {
+    if (name == std::string("link/e/")) fs::create_directory_symlink("a", folder / "link");
+    create_folders(folder / name, "out");
+    EXPECT_TRUE(fs::is_directory(folder / name)) << name;
+  }
+  EXPECT_TRUE(fs::is_directory(folder / "a/e"));
+  folder.write("file", "x");
+  fs::create_symlink("nowhere", folder / "dangling");
+  for (const std::string name : {"file", "dangling"})
+    for (const std::string below : {"", "/", "/x/y"})
+      EXPECT_EQ(
+          message_of<Error>([&] { create_folders(folder / (name + below), "out"); }),
+          "out: folder must be creatable, got " + (folder / name).string() + " (Not a directory)");
+  EXPECT_EQ(folder.num_entries(), 4u);
+}
+
+// The flags that a file is open with in this process, as /proc has them; none where it is not.
+std::string open_flags(const fs::path& path) {
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code closed;
+    if (fs::read_symlink(entry.path(), closed) != path) continue;
+    std::ifstream info("/proc/self/fdinfo/" + entry.path().filename().string());
+    for (std::string word; info >> word;)
+      if (word == "flags:" && info >> word) return word;
+  }
+  return "";
+}
+
+TEST(LockedFile, IsHeldByOneAtATime) {
+  const TempFolder folder;
+  const auto path = fs::canonical(folder.path()) / "lock";
+  const auto refusal = [&] { return message_of<Error>([&] { LockedFile other(path, "--out"); }); };
+  {
+    const LockedFile lock(path, "--out");
+    EXPECT_EQ(refusal(),
+              "--out: must not be in use by another process, got " + path.string() + " locked");
+    // NFS gives an exclusive lock to those who may write.
+    EXPECT_EQ(std::stoi(open_flags(path), nullptr, 8) & O_ACCMODE, O_RDWR);
+  }
+  EXPECT_EQ(open_flags(path), "");
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(folder.num_entries(), 1u);
+}
+
+TEST(LockedFile, SaysWhyItCannotBeMade) {
+  const TempFolder folder;
+  EXPECT_EQ(message_of<Error>([&] { LockedFile lock(folder / "no/lock", "--out"); }),
+            (folder / "no/lock").string() +
+                ": must be in a folder that can be written, got No such file or directory");
+  EXPECT_TRUE(contains(message_of<Error>([&] { LockedFile lock(folder.path(), "--out"); }),
+                       "got Is a directory"));
 }
 
 TEST(ReadText, ReadsUpToTheLimit) {

@@ -341,9 +341,34 @@ def test_parents_of_the_folder_are_made(bmojo, tmp_path):
         assert listing(tmp_path / out) == ["shard-00000.tokens"]
     message = bmojo("tokenize", "--tokenizer", "bytes", "--out", "a.txt/out", "a.txt", code=2,
                     cwd=tmp_path)
-    assert message == ("bmojo: out: parent of the folder must be creatable, got a.txt/out (Not a "
+    assert message == (f"bmojo: out: folder must be creatable, got {tmp_path}/a.txt (Not a "
                        "directory)")
     assert listing(tmp_path) == ["a.txt", "data", "deep"]
+
+
+def test_parents_are_on_the_disk_before_what_they_hold(bmojo, tmp_path):
+    """Killed at each call that changes the file system: make, flush, make, flush."""
+    (tmp_path / "a.txt").write_text("text")
+
+    def num_made(call):
+        top = tmp_path / str(call)
+        words = [bmojo.path, "tokenize", "--tokenizer", "bytes", "--out", top / "b/out", "a.txt"]
+        process = subprocess.run(words, cwd=tmp_path, capture_output=True,
+                                 env={**os.environ, "BMOJO_KILL_AT": str(call)})
+        assert process.returncode == -signal.SIGKILL
+        return top.exists() + (top / "b").exists()
+
+    assert [num_made(call) for call in (1, 2, 3, 4, 5)] == [0, 1, 1, 2, 2]
+    assert not list(tmp_path.glob("*/b/out/*"))
+
+
+def test_a_parent_behind_a_link_is_the_link_s(bmojo, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "other/deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("other/deep")
+    bmojo("tokenize", "--tokenizer", "bytes", "--out", "link/../new/out/", "a.txt", cwd=tmp_path)
+    assert listing(tmp_path / "other/new/out") == ["shard-00000.tokens"]
+    assert listing(tmp_path) == ["a.txt", "link", "other"]
 
 
 def test_a_write_that_fails_exits_1_and_leaves_nothing(bmojo, tmp_path):

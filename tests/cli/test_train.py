@@ -16,7 +16,8 @@ import tomllib
 import numpy as np
 import pytest
 import sentencepiece
-from conftest import MAMBA, MISTRAL, hugging_face_shapes, read_safetensors, write_hugging_face
+from conftest import (MAMBA, MISTRAL, SMALL, hugging_face_shapes, read_safetensors,
+                      write_hugging_face)
 from test_malformed import ABSENT, NORM, replace_tensor, truncate
 
 MODEL = """hidden_size=16 num_layers=2 ssm_inner_size=12 ssm_state_size=3 ssm_dt_rank=2 num_heads=2
@@ -44,6 +45,17 @@ def weights(run):
 
 def carried(run):
     return (run / "latest/state-0.safetensors").read_bytes()
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def messages(bmojo, *flags):
+    """What `train` says beside its result."""
+    result = subprocess.run([bmojo.path, "train", *map(str, flags)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stderr
 
 
 @pytest.fixture
@@ -128,6 +140,26 @@ def test_the_run_file_is_complete_and_runs_again(bmojo, tmp_path):
     assert len(losses(tmp_path / "c")) == 3
 
 
+def test_flags_win_over_the_run_file(bmojo, tmp_path, text):
+    """Of what does not go together only the flag's is left."""
+    bmojo("train", *RECIPE, "--steps", 2, "--out", tmp_path / "a")
+    by_file = ["--run", tmp_path / "a/run.toml", "--quiet"]
+    # The weights of a run take the place of the preset it was made by, and of the preset's --set.
+    bmojo("train", *by_file, "--init-from", tmp_path / "a", "--set", "window=12", "--out",
+          tmp_path / "b")
+    tuned = tomllib.loads((tmp_path / "b/run.toml").read_text())
+    assert tuned["init_from"] == str(tmp_path / "a") and tuned["set"] == ["window=12"]
+    assert "preset" not in tuned and tuned["steps"] == 2
+    (tmp_path / "model.json").write_text(bmojo("config", *TINY))
+    plan = bmojo.json("train", *by_file, "--config", tmp_path / "model.json", "--dry-run")
+    assert plan["parameters"] == bmojo.json("inspect", tmp_path / "a")["parameters"]
+    # A task takes the place of text and of its validation.
+    (tmp_path / "text.toml").write_text(f'preset = "bmojo-tiny"\ndata = ["{text}"]\nval_fraction = 0.1')
+    assert bmojo.json("train", "--run", tmp_path / "text.toml", *TASK, "--dry-run")["context"] == 48
+    message = bmojo("train", *TINY, *TASK, "--init-from", tmp_path / "a", "--dry-run", code=2)
+    assert message == "bmojo: --init-from: excludes --preset and --config"
+
+
 def test_resumed_is_unbroken_to_the_bit(bmojo, tmp_path, text):
     for name, recipe in (("task", RECIPE), ("stream", streams(text)),
                          ("recompute", [*streams(text), "--recompute"])):
@@ -207,7 +239,7 @@ def test_a_signal_does_not_wait_for_a_long_step(bmojo, tmp_path, text):
 def test_resume_refuses_another_run(bmojo, tmp_path, text):
     run = tmp_path / "run"
     bmojo("train", *RECIPE, "--steps", 3, "--out", run)
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = contents(run)
 
     def refused(*flags):
         return bmojo("train", "--resume", "--out", run, *flags, code=2)
@@ -220,9 +252,10 @@ def test_resume_refuses_another_run(bmojo, tmp_path, text):
     assert "threads must be" in refused("--threads", 3)
     assert "task must be" in refused("--task", "mqar:pairs=3,length=48,vocab=40")
     (tmp_path / "other.json").write_text(bmojo("config", *TINY))
-    assert "--resume: config must be" in refused("--config", tmp_path / "other.json")
-    assert "--resume: init_from must be" in refused("--init-from", run)
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    for other in (["--config", tmp_path / "other.json"], ["--init-from", run]):
+        assert refused(*other) == (f'bmojo: --resume: model must be "by --preset", as {run} was '
+                                   f'started, got "by {other[0]}"')
+    assert contents(run) == before
     # The data has changed under the run.
     stream = tmp_path / "stream"
     bmojo("train", *streams(text), "--steps", 2, "--out", stream)
@@ -237,20 +270,26 @@ def test_resume_refuses_a_model_that_was_edited(bmojo, tmp_path):
     file.write_text(bmojo("config", *TINY))
     bmojo("train", "--config", file, *RECIPE[len(TINY):], "--steps", 3, "--out", run)
     bmojo("train", "--resume", "--out", run, "--quiet")
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    file.write_text(bmojo("config", *TINY, "--set", "hidden_size=24"))
-    assert "hidden_size must be 16" in bmojo("train", "--resume", "--out", run, code=2)
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    before = contents(run)
+    # By any name: what it holds counts.
+    same, other = shutil.copy(file, tmp_path / "same.json"), tmp_path / "other.json"
+    bmojo("train", "--resume", "--config", same, "--out", run, "--quiet")
+    assert "file must exist" in bmojo("train", "--resume", "--config", other, "--out", run, code=2)
+    other.write_text(bmojo("config", *TINY, "--set", "hidden_size=24"))
+    for given in (["--config", other], []):
+        assert "hidden_size must be 16" in bmojo("train", "--resume", *given, "--out", run, code=2)
+        shutil.copy(other, file)
+    assert contents(run) == before
 
 
-@pytest.mark.parametrize("changed", ["config", "weights", "data", None])
+@pytest.mark.parametrize("changed", ["config", "weights", "seed", "data", None])
 def test_resume_before_the_first_checkpoint(bmojo, tmp_path, text, changed):
     """A full disk ended the run at its first save: run.json knows what it was started with."""
     whole, run, file, weights_ = (tmp_path / name for name in ("whole", "run", "a.json", "weights"))
     model = [*TINY, "--set", "vocab_size=257"]
     file.write_text(bmojo("config", *model))
     bmojo("init", *model, "--out", weights_)
-    start = ["--init-from", weights_] if changed == "weights" else ["--config", file]
+    start = ["--init-from", weights_] if changed in ("weights", "seed") else ["--config", file]
     recipe = [*start, *streams(text)[len(TINY):], "--steps", 4, "--save-every", 2, "--eval-every",
               100]
     assert "writing failed" in bmojo("train", *recipe, "--out", run, code=1, file_limit=8000)
@@ -262,24 +301,38 @@ def test_resume_before_the_first_checkpoint(bmojo, tmp_path, text, changed):
         bmojo("train", *recipe, "--out", whole)
         assert losses(run) == losses(whole) and weights(run) == weights(whole)
         return
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = contents(run)
     other = [*model, "--set", "hidden_size=24"]
     if changed == "config":
         file.write_text(bmojo("config", *other))
-    elif changed == "weights":
+    elif changed in ("weights", "seed"):
         shutil.rmtree(weights_)
-        bmojo("init", *other, "--out", weights_)
+        bmojo("init", *(other if changed == "weights" else model), "--seed", 1, "--out", weights_)
+        bmojo("train", "--resume", "--out", run, "--dry-run", code=2)
     else:
         shutil.rmtree(text)
         (tmp_path / "other.txt").write_text("another text " * 4000)
         bmojo("tokenize", "--tokenizer", "bytes", "--out", text, tmp_path / "other.txt")
     message = bmojo("train", "--resume", "--out", run, code=2)
-    if changed == "data":
-        assert re.fullmatch(rf'bmojo: --resume: data must be "xxh3-128:\w+", as {re.escape(str(run))} '
-                            r'was started, got "xxh3-128:\w+"', message), message
+    if changed in ("seed", "data"):
+        what = "data" if changed == "data" else "weights"
+        assert re.fullmatch(rf'bmojo: --resume: {what} must be "xxh3-128:\w+", as '
+                            rf'{re.escape(str(run))} was started, got "xxh3-128:\w+"', message), message
     else:
         assert message == f"bmojo: --resume: hidden_size must be 16, as {run} was started, got 24"
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert contents(run) == before
+
+
+def test_weights_may_change_behind_the_first_checkpoint(bmojo, tmp_path, small):
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    recipe = ["--init-from", small, *TASK, "--batch-tokens", 8 * 48, "--steps", 2, "--quiet"]
+    bmojo("train", *recipe, "--max-minutes", 1e-9, "--out", run)
+    small.rename(moved)
+    bmojo("init", *SMALL, "--seed", 1, "--out", small)
+    bmojo("train", "--resume", "--init-from", moved, "--max-minutes", 1e-9, "--out", run, "--dry-run")
+    bmojo("train", "--resume", "--max-minutes", 0, "--out", run, "--quiet")
+    shutil.copytree(small, other := tmp_path / "other")
+    assert "weights must be" in bmojo("train", "--resume", "--init-from", other, "--out", run, code=2)
 
 
 @pytest.mark.parametrize("has_record", [True, False], ids=["run.json", "of before"])
@@ -304,7 +357,8 @@ def test_the_same_command_resumes(bmojo, tmp_path):
         f'preset = "bmojo-tiny"\nset = {fields}\ntask = "{TASK[1]}"\nbatch_tokens = 384\n'
         "tokens = 1_500  # four steps\n")
     by_file = ["--run", tmp_path / "recipe.toml", "--set", "window=12", "--quiet"]
-    for name, words in (("flags", flags), ("file", by_file)):
+    chosen = [w for f in ("micro-batch", "segment", "bptt", "threads", "context") for w in (f"--{f}", 0)]
+    for name, words in (("flags", flags), ("chosen", [*flags, *chosen]), ("file", by_file)):
         run = tmp_path / name
         bmojo("train", *words, "--max-minutes", 1e-9, "--out", run)
         assert len(losses(run)) == 1
@@ -376,18 +430,36 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
     odd = tmp_path / "odd.toml"
     for content, fault in [
         ('colour = "red"\n', "1: key 'colour' is not known"),
+        ("micro-batch = 2", "1: key 'micro-batch' is not known; write 'micro_batch'"),
         ("steps = 1\n\nsteps = 2\n", f"3: key 'steps' must stand once, got it again after {odd}:1"),
         ("steps = 1\n[model]\nlr = 1\n",
          "2: must be key = value, got the table '[model]'; a run file has none"),
         ("steps = ten", "1: value must be text in quotes, a number, true, false or a list of them, "
                         "got 'ten'"),
-        ("steps = '1x'", "1: Could not convert: --steps = 1x"),
+        ("steps = '1x'", "1: --steps: must be a whole number below 2^63, got '1x'"),
+        ("steps = 1.0", "1: --steps: must be a whole number below 2^63, got '1.0'"),
         ("steps = 0", "1: --steps: must be at least 1, got 0"),
         ("steps = [1, 2]", "1: key 'steps' must have one value, got a list"),
-        ('task = ""', "1: key 'task' must hold text, got none; leave it out"),
+        ('task = ""', "1: --task: must hold text, got none; leave it out"),
+        ("recompute = 5", "1: --recompute: must be true or false, got '5'"),
+        ('recompute = "yes"', "1: --recompute: must be true or false, got 'yes'"),
     ]:
         odd.write_text(content)
         assert refused("--run", odd) == f"bmojo: {odd}:{fault}"
+    for content in ("save_every = 10m", "lr = 5.", "steps = 0100"):  # as tomllib has it
+        odd.write_text(content)
+        with pytest.raises(tomllib.TOMLDecodeError):
+            tomllib.loads(content)
+        assert "1: value must be text in quotes, a number" in refused("--run", odd)
+    for number in ("1x", "1e3", "0x10", "99999999999999999999", "", " 1"):
+        for flag in ("--steps", "--seed"):
+            assert refused(*TINY, *TASK, flag, number) == (
+                f"bmojo: {flag}: must be a whole number below 2^63, got '{number}'")
+    for number in ("1,5", "0x10", "1e999", "1e"):
+        assert refused(*TINY, *TASK, "--lr", number) == f"bmojo: --lr: must be a number, got '{number}'"
+    assert refused(*TINY, *TASK, "--recompute=no") == (
+        "bmojo: --recompute: must be true or false, got 'no'")
+    assert bmojo.json("train", *TINY, *TASK, "--steps", "0100", "--dry-run")["steps"] == 100
     assert refused(*TINY, *TASK, "--set", "fading_tokens=0", "--set", "fading_residual=false",
                    "--set", "innovation_bias=false") == (
         "bmojo: config: fading_tokens = 0 needs fading_residual or innovation_bias to train, got "
@@ -395,11 +467,11 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
     assert refused(*TINY, *TASK, "--warmup", 2) == "bmojo: --warmup: must be from 0 to 1, got 2"
     for flag in ("--micro-batch", "--keep", "--eval-every", "--seed", "--sample-every"):
         message = refused(*TINY, *TASK, flag, -3)
-        assert message == f"bmojo: {flag}: must be at least 0, got -3; see bmojo train --help"
+        assert message == f"bmojo: {flag}: must be at least 0, got -3"
     for flag in ("--steps", "--tokens", "--batch-tokens"):  # inside, 0 means the default
         for given in (0, -3):
             assert refused(*TINY, *TASK, flag, given) == (
-                f"bmojo: {flag}: must be at least 1, got {given}; see bmojo train --help")
+                f"bmojo: {flag}: must be at least 1, got {given}")
     message = refused(*TINY, *TASK, "--max-skips", 0)
     assert message.startswith("bmojo: --max-skips: must be ") and message.endswith(", got 0")
     for dry in ([], ["--dry-run"]):
@@ -452,13 +524,15 @@ def test_sizes_whose_products_overflow(bmojo, text, flags):
 @pytest.mark.parametrize("damage, fault", [
     (truncate, "/model.safetensors: tensor "),
     (lambda folder: replace_tensor(folder, NORM, ABSENT), f": tensor '{NORM}' is missing"),
-], ids=["cut", "absent"])  # fmt: skip
+    (lambda folder: (folder / "model.safetensors").unlink(), ": folder must hold model.safetensors"),
+], ids=["cut", "absent", "gone"])  # fmt: skip
 def test_nothing_begins_from_damaged_weights(bmojo, tmp_path, small, damage, fault):
     damage(small)
-    message = bmojo("train", "--init-from", small, *TASK, "--batch-tokens", 8 * 48, "--steps", 1,
-                    "--out", tmp_path / "run", code=2)
-    assert message.startswith(f"bmojo: {small}{fault}")
-    assert not (tmp_path / "run").exists()
+    for dry in (["--dry-run"], []):
+        message = bmojo("train", "--init-from", small, *TASK, "--batch-tokens", 8 * 48, "--steps", 1,
+                        "--out", tmp_path / "run", *dry, code=2)
+        assert message.startswith(f"bmojo: {small}{fault}")
+        assert not (tmp_path / "run").exists()
 
 
 def test_nothing_begins_with_a_damaged_tokenizer(bmojo, tmp_path, pieces):
@@ -501,10 +575,7 @@ def test_never_validating(bmojo, tmp_path):
 
 def test_progress_is_a_plain_line(bmojo, tmp_path):
     def shown(*flags):
-        words = map(str, [*RECIPE[:-1], "--eval-tokens", 480, "--steps", 3, *flags])
-        result = subprocess.run([bmojo.path, "train", *words], capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
-        return result.stderr
+        return messages(bmojo, *RECIPE[:-1], "--eval-tokens", 480, "--steps", 3, *flags)
 
     # The first step is shown, and then one every five seconds.
     lines = [line for line in shown("--out", tmp_path / "a").splitlines() if line.startswith("step 1/")]
@@ -625,19 +696,6 @@ def test_damage_is_not_passed_over_in_silence(bmojo, tmp_path, flags):
     assert len(passed_over) == len(damaged)
 
 
-def test_a_run_in_use_is_refused(bmojo, tmp_path):
-    run = tmp_path / "run"
-    process = subprocess.Popen(
-        [bmojo.path, "train", *map(str, RECIPE), "--steps", "100000", "--out", run])
-    try:
-        while not (run / "metrics.jsonl").exists() and process.poll() is None:
-            time.sleep(0.02)
-        assert "in use by another process" in bmojo("train", "--resume", "--out", run, code=2)
-    finally:
-        process.kill()
-        process.wait()
-
-
 def test_init_from_starts_with_its_weights(bmojo, tmp_path):
     bmojo("train", *RECIPE, "--steps", 30, "--out", tmp_path / "first")
     bmojo("train", "--init-from", tmp_path / "first", *TASK, "--batch-tokens", 8 * 48, "--steps", 3,
@@ -720,12 +778,6 @@ def test_a_sample_that_nobody_sees_is_not_drawn(bmojo, tmp_path, text):
     """It would take hours."""
     bmojo("train", *streams(text), "--steps", 2, "--sample-every", 1, "--sample-tokens", 10**8,
           "--out", tmp_path / "run", timeout=120)
-
-
-@pytest.mark.parametrize("verb", ["train", "eval", "generate"])
-def test_help_is_ascii(bmojo, verb):
-    """Its columns are counted in bytes."""
-    assert bmojo(verb, "--help").isascii()
 
 
 def test_eval_of_text(bmojo, tmp_path, text):

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
+
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
 #include "tests/nn/support.h"
@@ -16,15 +18,19 @@ namespace {
 using bench::normal;
 using test::same_bits;
 
+at::Tensor turned(const at::Tensor& x, const at::Tensor& position, double theta) {
+  return rotate(x, rotary_angles(position, x.size(-1), theta));
+}
+
 TEST(Rotary, EverySplitAndEveryStepGivesTheSameBits) {
   const auto x = normal({2, 75, 3, 22}, 1, 1);
   const auto position = (at::arange(150, at::kLong) * 31).view({2, 75});
-  const auto whole = rotate(x, position, 1e4);
+  const auto whole = turned(x, position, 1e4);
   for (int64_t t = 0; t < 75; ++t) {
     EXPECT_TRUE(
-        same_bits(rotate(x.narrow(1, t, 1), position.narrow(1, t, 1), 1e4), whole.narrow(1, t, 1)))
+        same_bits(turned(x.narrow(1, t, 1), position.narrow(1, t, 1), 1e4), whole.narrow(1, t, 1)))
         << t;
-    EXPECT_TRUE(same_bits(rotate(x.narrow(1, t, 75 - t), position.narrow(1, t, 75 - t), 1e4),
+    EXPECT_TRUE(same_bits(turned(x.narrow(1, t, 75 - t), position.narrow(1, t, 75 - t), 1e4),
                           whole.narrow(1, t, 75 - t)))
         << t;
   }
@@ -34,7 +40,7 @@ TEST(Rotary, ProductsDependOnTheDistanceAloneHoweverFar) {
   const auto q = normal({1, 2, 16}, 1, 1), k = normal({1, 2, 16}, 1, 2);
   const auto product = [&](int64_t at) {
     const auto to = torch::tensor({at + 5}, torch::kLong), from = torch::tensor({at}, torch::kLong);
-    return (rotate(q, to, 1e4) * rotate(k, from, 1e4)).sum(-1);
+    return (turned(q, to, 1e4) * turned(k, from, 1e4)).sum(-1);
   };
   EXPECT_LE(test::relative_error(product(1'000'000), product(0)), 1e-6);
 }
@@ -42,35 +48,45 @@ TEST(Rotary, ProductsDependOnTheDistanceAloneHoweverFar) {
 TEST(Rotary, TakesAnyShapeAndStrides) {
   const auto x = normal({4, 3, 5, 6}, 1, 1);
   const auto position = at::arange(12, at::kLong).view({4, 3});
-  const auto expected = rotate(x, position, 100);
-  EXPECT_TRUE(same_bits(rotate(x[2][1], position[2][1], 100), expected[2][1]));
-  EXPECT_TRUE(same_bits(rotate(x.transpose(0, 1), position.t(), 100), expected.transpose(0, 1)));
+  const auto expected = turned(x, position, 100);
+  EXPECT_TRUE(same_bits(turned(x[2][1], position[2][1], 100), expected[2][1]));
+  EXPECT_TRUE(same_bits(turned(x.transpose(0, 1), position.t(), 100), expected.transpose(0, 1)));
   const auto heads = x.transpose(1, 2).contiguous().transpose(1, 2);
-  EXPECT_TRUE(same_bits(rotate(heads, position, 100), expected));
+  EXPECT_TRUE(same_bits(turned(heads, position, 100), expected));
   const auto last = x.transpose(0, 3).contiguous().transpose(0, 3);
-  EXPECT_TRUE(same_bits(rotate(last, position, 100), expected));
-  EXPECT_EQ(rotate(x.narrow(0, 0, 0), position.narrow(0, 0, 0), 100).numel(), 0);
+  EXPECT_TRUE(same_bits(turned(last, position, 100), expected));
+  EXPECT_EQ(turned(x.narrow(0, 0, 0), position.narrow(0, 0, 0), 100).numel(), 0);
 }
 
 TEST(Rotary, NamesTheArgumentThatIsWrong) {
-  const auto message = [](const at::Tensor& x, const at::Tensor& position) -> std::string {
+  const auto message = [](const std::function<void()>& call) -> std::string {
     try {
-      rotate(x, position, 1e4);
+      call();
     } catch (const Error& error) {
       return error.what();
     }
     return "nothing was thrown";
   };
   const auto x = normal({2, 5, 3, 8}, 1, 1);
-  const auto position = at::zeros({2, 5}, at::kLong);
-  EXPECT_EQ(message(x, position[0]), "rotate: position must be [2, 5], got [5]");
-  EXPECT_EQ(message(x, {}), "rotate: position must be [2, 5], got none");
-  EXPECT_EQ(message(x, position.to(at::kMeta)), "rotate: position must be on cpu, got meta");
-  EXPECT_EQ(message(x.narrow(3, 0, 7), position),
+  const auto angles = rotary_angles(at::zeros({2, 5}, at::kLong), 8, 1e4);
+  const auto turns = [&](const at::Tensor& x, const Angles& angles) {
+    return message([&] { rotate(x, angles); });
+  };
+  EXPECT_EQ(turns(x, {angles.cos[0], angles.sin}), "rotate: cos must be [2, 5, 4], got [5, 4]");
+  EXPECT_EQ(turns(x, {angles.cos, {}}), "rotate: sin must be [2, 5, 4], got none");
+  EXPECT_EQ(turns(x, {angles.cos.to(at::kMeta), angles.sin}),
+            "rotate: cos must be on cpu, got meta");
+  EXPECT_EQ(turns(x, {angles.cos, angles.sin.to(at::kFloat)}),
+            "rotate: sin must be Double, got Float");
+  EXPECT_EQ(turns(x.narrow(3, 0, 7), angles),
             "rotate: x must be [..., heads, d], d even, none of them 0, got [2, 5, 3, 7]");
-  EXPECT_EQ(message(x.to(at::kLong), position),
-            "rotate: x must hold floating-point numbers, got Long");
-  EXPECT_EQ(message(x, position.to(at::kFloat)), "rotate: position must be Long, got Float");
+  EXPECT_EQ(turns(x.to(at::kLong), angles), "rotate: x must hold floating-point numbers, got Long");
+  EXPECT_EQ(message([] { rotary_angles(at::zeros({2}), 8, 1e4); }),
+            "rotary_angles: position must be Long, got Float");
+  EXPECT_EQ(message([] { rotary_angles({}, 8, 1e4); }),
+            "rotary_angles: position must be Long, got none");
+  EXPECT_EQ(message([] { rotary_angles(at::zeros({2}, at::kLong), 7, 1e4); }),
+            "rotary_angles: d must be even, got 7");
 }
 
 }  // namespace

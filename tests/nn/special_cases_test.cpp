@@ -37,8 +37,9 @@ at::Tensor torch_attention(const Model& model, const at::Tensor& x, const at::Te
   const auto v = heads(rows, "attention.v_proj.weight", c.num_kv_heads);
   if (c.rope_theta > 0) {
     const auto position = at::arange(x.size(1)).expand({x.size(0), -1});
-    q = rotate(q.transpose(1, 2), position, c.rope_theta).transpose(1, 2);
-    k = rotate(k.transpose(1, 2), position, c.rope_theta).transpose(1, 2);
+    const auto angles = rotary_angles(position, c.head_size, c.rope_theta);
+    q = rotate(q.transpose(1, 2), angles).transpose(1, 2);
+    k = rotate(k.transpose(1, 2), angles).transpose(1, 2);
   }
   const int64_t repeat = c.num_heads / c.num_kv_heads;
   const auto out = at::scaled_dot_product_attention(

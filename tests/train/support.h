@@ -40,8 +40,7 @@ inline std::unique_ptr<Trainer> make_trainer(const std::string& family, Recipe r
   std::optional<Task> task;
   std::shared_ptr<const TokenData> data;
   if (recipe.task.empty())
-    data = std::make_shared<TokenData>(
-        std::vector<std::filesystem::path>(recipe.data.begin(), recipe.data.end()));
+    data = open_data(recipe.data);
   else
     task = parse_task(recipe.task);
   const auto config = small_config(family, task ? task->vocab_size : data->vocab_size());

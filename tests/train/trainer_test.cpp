@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <set>
 
 #include "bmojo/base/error.h"
 #include "bmojo/train/run_file.h"
@@ -181,13 +182,30 @@ TEST_F(TrainerTest, NotFiniteIsSkippedThenStops) {
 }
 
 TEST(Groups, WhatDecaysAndWhatIsTheSsms) {
-  for (const auto& [name, tensor] :
-       nn::empty_parameters(small_config("bmojo", 64), at::TensorOptions(at::kMeta))) {
-    const bool plain = name.find("norm") != std::string::npos || name.ends_with(".bias") ||
-                       name.ends_with("A_log") || name.ends_with(".D") || tensor.dim() < 2;
-    EXPECT_EQ(decays(name), !plain) << name;
-    EXPECT_EQ(is_ssm(name), name.find(".ssm.") != std::string::npos) << name;
-  }
+  auto config = small_config("bmojo", 64);
+  config.num_layers = 1;
+  config.tied_embeddings = config.fading_tied = false;
+  config.ssm_bias = true;
+  std::set<std::string> groups[2][2];  // of the SSM or not, decaying or not
+  for (const auto& [name, tensor] : nn::empty_parameters(config, at::TensorOptions(at::kMeta)))
+    groups[is_ssm(name)][decays(name)].insert(name);
+  const std::string ssm = "layers.0.ssm.", attention = "layers.0.attention.", mlp = "layers.0.mlp.";
+  using Names = std::set<std::string>;
+  EXPECT_EQ(groups[true][true],
+            (Names{ssm + "in_proj.weight", ssm + "conv1d.weight", ssm + "x_proj.weight",
+                   ssm + "dt_proj.weight", ssm + "out_proj.weight"}));
+  EXPECT_EQ(groups[true][false],
+            (Names{ssm + "A_log", ssm + "D", ssm + "in_proj.bias", ssm + "conv1d.bias",
+                   ssm + "dt_proj.bias", ssm + "out_proj.bias"}));
+  EXPECT_EQ(
+      groups[false][true],
+      (Names{"embedding.weight", "head.weight", attention + "q_proj.weight",
+             attention + "k_proj.weight", attention + "v_proj.weight", attention + "o_proj.weight",
+             attention + "fading_k_proj.weight", attention + "fading_v_proj.weight",
+             mlp + "gate_proj.weight", mlp + "up_proj.weight", mlp + "down_proj.weight"}));
+  EXPECT_EQ(groups[false][false],
+            (Names{"norm.weight", "layers.0.norm.weight", mlp + "norm.weight",
+                   attention + "fading_norm.weight", attention + "innovation_bias"}));
 }
 
 TEST(Schedule, RisesThenFallsToTheLeast) {
@@ -261,10 +279,34 @@ TEST(Plan, DefaultsArePublishedOnes) {
 }
 
 TEST(Plan, TokensAsSteps) {
-  EXPECT_EQ(steps_for_tokens(1, 384), 1);
-  EXPECT_EQ(steps_for_tokens(384, 384), 1);
-  EXPECT_EQ(steps_for_tokens(385, 384), 2);
-  EXPECT_EQ(steps_for_tokens(INT64_MAX, 1), INT64_MAX);
+  for (const auto& [tokens, steps] : {std::pair{1, 1}, {2048, 1}, {2049, 2}}) {
+    Recipe recipe;
+    recipe.batch_tokens = 2048;
+    recipe.tokens = tokens;
+    EXPECT_EQ(resolve(recipe, small_config("bmojo", 64), 0).num_steps, steps);
+    EXPECT_EQ(recipe.steps, steps);
+    EXPECT_EQ(recipe.tokens, 0) << "the steps say it";
+  }
+}
+
+// A recipe that is complete stays as it is, and so do the numbers that are asked for again.
+TEST(Plan, WhatWasChosenIsChosenAgain) {
+  const auto config = small_config("bmojo", 64);
+  for (const int64_t task_length : {0, 96}) {
+    Recipe started;
+    started.tokens = 5000;
+    if (task_length > 0) started.bptt = 3;
+    resolve(started, config, task_length);
+    auto again = started;
+    again.steps = again.micro_batch = again.segment = 0;
+    again.tokens = 5000;
+    if (task_length > 0) again.context = 0;
+    EXPECT_EQ(said_fields(again)["bptt"], task_length > 0 ? 3 : 1);
+    EXPECT_FALSE(said_fields(again).contains("segment"));
+    EXPECT_NE(fixed_fields(again), fixed_fields(started));
+    resolve(again, config, task_length);
+    EXPECT_EQ(fixed_fields(again), fixed_fields(started));
+  }
 }
 
 TEST(RunFile, ReadsWhatTomlWrites) {
@@ -286,6 +328,8 @@ TEST(RunFile, ReadsWhatTomlWrites) {
   check(4, "config", {"C:\\x \""});
   check(5, "data", std::vector<std::string>{"x", "y"});
   check(6, "set", {});
+  for (const char* number : {"0", "+5", "-0", "0.05", "1e-05", "1e+30", "6.02E2_3"})
+    EXPECT_EQ(parse_run_file(fmt::format("a = {}", number), "a.toml").size(), 1u) << number;
   EXPECT_EQ(items[1].where, "a.toml:4");
   EXPECT_EQ(items[6].where, "a.toml:13");
   EXPECT_TRUE(parse_run_file("", "a.toml").empty());
@@ -307,7 +351,8 @@ TEST(RunFile, RefusesTheRestByLine) {
   EXPECT_EQ(refused("= 1"), "a.toml:1: must be key = value, got '= 1'");
   EXPECT_EQ(refused("\nsteps"), "a.toml:2: key 'steps' must be followed by = and a value, got ''");
   for (const char* text : {"a =", "a = red", "a = 1__0", "a = _1", "a = 1_", "a = [1, [2]]",
-                           "a = [1,", "a = -", "a = .5", "a = inf"})
+                           "a = [1,", "a = -", "a = .5", "a = 5.", "a = 5._1", "a = 1e", "a = 10m",
+                           "a = 0100", "a = 0_1", "a = 0x10", "a = 2026-01-31", "a = inf"})
     EXPECT_NE(refused(text).find("a.toml:1: value must be text in quotes, a number"),
               std::string::npos)
         << text;
@@ -351,7 +396,7 @@ TEST(Recipe, PathsAreThoseOfAnyFolder) {
   recipe.data = {"./c", "d//e/"};
   recipe.preset = "bmojo-tiny";
   make_paths_absolute(recipe);
-  EXPECT_EQ(recipe.config, (here / "b.json").string());
+  EXPECT_EQ(recipe.config, (here / "a/../b.json").string());  // a may be a link
   EXPECT_EQ(recipe.init_from, "/x/y");
   EXPECT_EQ(recipe.data[0], (here / "c").string());
   EXPECT_EQ(recipe.data[1], (here / "d/e").string());

@@ -27,6 +27,13 @@ std::string reason(int code = errno) { return std::generic_category().message(co
   throw RunError(fmt::format("{}: {} failed: {}", shown(path), action, reason(code)));
 }
 
+// A folder that cannot be written is the caller's mistake, a full disk is not.
+[[noreturn]] void fail_to_create(const fs::path& path, int code = errno) {
+  if (code == ENOSPC || code == EDQUOT || code == EIO || code == EMFILE || code == ENFILE)
+    fail_run(path, "creating", code);
+  fail("{}: must be in a folder that can be written, got {}", shown(path), reason(code));
+}
+
 template <typename Call>
 auto retried(Call call) {
   auto result = call();
@@ -104,6 +111,14 @@ struct RemovedUnlessKept {
 
 std::string shown(const fs::path& path) { return printable(path.string()); }
 
+fs::path absolute_path(const fs::path& path) {
+  fs::path whole;
+  if (path.empty()) return whole;
+  for (const auto& part : fs::absolute(path))
+    if (!part.empty() && part != ".") whole /= part;
+  return whole;
+}
+
 void sync_path(const fs::path& path) {
   const Descriptor descriptor(open_to_read(path));
   if (descriptor < 0) fail_run(path, "flushing");
@@ -126,6 +141,20 @@ void move_folder(const fs::path& from, const fs::path& to) {
   before_file_change();
   if (::rename(from.c_str(), to.c_str()) != 0) fail_run(to, "renaming into place");
   sync_path(folder_of(to));
+}
+
+void create_folders(const fs::path& path, std::string_view subject) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return;
+  const auto folder = absolute_path(path);
+  create_folders(folder.parent_path(), subject);
+  before_file_change();
+  const int code = ::mkdir(folder.c_str(), 0777) == 0 ? 0 : errno;
+  // Another process may have made it meanwhile.
+  require(code == 0 || fs::is_directory(folder, ignored),
+          "{}: folder must be creatable, got {} ({})", subject, shown(folder),
+          reason(code == EEXIST ? ENOTDIR : code));
+  sync_path(folder.parent_path());
 }
 
 void replace_link(const fs::path& path, const std::string& target) {
@@ -156,12 +185,17 @@ void append_text(const fs::path& path, std::string_view text) {
   }
 }
 
-LockedFile::LockedFile(const fs::path& path, std::string_view subject)
-    : descriptor_(open_to_read(path)) {
-  require(descriptor_ >= 0, "{}: must be readable, got {}", shown(path), reason());
-  const bool locked = retried([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) == 0;
-  if (!locked) ::close(descriptor_);
-  require(locked, "{}: must not be in use by another process, got {} locked", subject, shown(path));
+LockedFile::LockedFile(const fs::path& path, std::string_view subject) {
+  before_file_change();
+  // Open for writing: over NFS an exclusive lock asks for that.
+  descriptor_ = retried([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+  if (descriptor_ < 0) fail_to_create(path);
+  if (retried([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) == 0) return;
+  const int code = errno;
+  ::close(descriptor_);
+  require(code != EWOULDBLOCK, "{}: must not be in use by another process, got {} locked", subject,
+          shown(path));
+  fail_run(path, "locking", code);
 }
 
 LockedFile::~LockedFile() { ::close(descriptor_); }
@@ -209,11 +243,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
     descriptor_ = retried(
         [&] { return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   } while (descriptor_ < 0 && errno == EEXIST);
-  if (descriptor_ >= 0) return;
-  if (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EMFILE || errno == ENFILE) {
-    fail_run(path_, "creating");
-  }
-  fail("{}: must be in a folder that can be written, got {}", shown(path_), reason());
+  if (descriptor_ < 0) fail_to_create(path_);
 }
 
 AtomicFile::~AtomicFile() {

@@ -13,6 +13,10 @@ namespace bmojo {
 // A path in a message.
 std::string shown(const std::filesystem::path& path);
 
+// Absolute, without `.` and without a slash at the end. `..` stays: behind a link it leads
+// elsewhere than its text says.
+std::filesystem::path absolute_path(const std::filesystem::path& path);
+
 // A file mapped privately: readable, and writable without ever reaching the disk.
 class MappedFile {
  public:
@@ -58,6 +62,9 @@ class AtomicFile {
 void write_folder(const std::filesystem::path& path,
                   const std::function<void(const std::filesystem::path& folder)>& fill);
 
+// Makes a folder and those above it that are missing, and flushes the name of each to the disk.
+// Error with `subject` where that cannot be.
+void create_folders(const std::filesystem::path& path, std::string_view subject);
 // Makes `path` a symbolic link to `target`, in place of whatever link was there.
 void replace_link(const std::filesystem::path& path, const std::string& target);
 // Flushes a folder and everything in it to the disk.
@@ -72,10 +79,11 @@ void write_text(const std::filesystem::path& path, std::string_view text);
 // Adds to the end of a file, which need not be there yet. RunError with the system's reason.
 void append_text(const std::filesystem::path& path, std::string_view text);
 
-// A file that no other process has locked, for as long as this lives.
+// A file that no other process has locked, for as long as this lives; made where it is missing. It
+// stays, locked by nobody: to remove it would let two others lock two files of one name.
 class LockedFile {
  public:
-  // Error with `subject` where another process holds it.
+  // Error with `subject` where another process holds it, RunError where it cannot be locked.
   LockedFile(const std::filesystem::path& path, std::string_view subject);
   ~LockedFile();
   LockedFile(const LockedFile&) = delete;

@@ -104,9 +104,8 @@ void add_bench_verb(CLI::App& app) {
   add_model_choice(*verb, options->choice);
   verb->add_flag("--train", options->train, "Forward and backward, and with the optimiser");
   verb->add_flag("--no-optimizer", options->no_optimizer,
-                 "Only forward and backward: half the time of the measurement");
-  verb->add_flag("--recompute", options->recompute,
-                 "Compute each layer again in the backward pass, to save memory");
+                 "Only forward and backward, in half the time");
+  verb->add_flag("--recompute", options->recompute, "Compute layers twice, to save memory");
   verb->add_option("--length", options->length, "Tokens a sequence")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->option_text("N [2048]");

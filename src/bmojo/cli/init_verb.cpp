@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/command_line.h"
 #include "bmojo/cli/verbs.h"
@@ -27,8 +28,7 @@ struct Options {
 // Found out here and not after the disk has been filled.
 void check_free_space(const fs::path& out, int64_t bytes) {
   std::error_code unknown;
-  const auto parent = fs::absolute(out, unknown).lexically_normal().parent_path();
-  const auto space = fs::space(parent, unknown);
+  const auto space = fs::space(absolute_path(out).parent_path(), unknown);
   if (unknown || static_cast<double>(space.available) >= static_cast<double>(bytes)) return;
   throw RunError(fmt::format("{}: needs {} of free disk, got {}", out.string(),
                              si(static_cast<double>(bytes), "B"),

@@ -21,8 +21,6 @@ namespace bmojo {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr const char* kDigestKey = "bmojo.digest";
-
 struct Options {
   Common common;
   std::string path;
@@ -46,11 +44,6 @@ Totals totals_of(Files files) {
     for (const auto& tensor : file->tensors()) ++totals.dtypes[std::string(name_of(tensor.dtype))];
   }
   return totals;
-}
-
-std::string stored_digest(const SafetensorsFile& file) {
-  const auto it = file.metadata().find(kDigestKey);
-  return it == file.metadata().end() ? "" : it->second;
 }
 
 // Error where a file's bytes are not those its digest was made of; false where one has no digest.
@@ -221,7 +214,7 @@ void inspect_file(const Options& options) {
   print_files(files);
   print_verified(options.verify, complete);
   for (const auto& [name, value] : file.metadata())
-    if (name != kDigestKey) print_row("metadata", fmt::format("{} = {}", name, value));
+    if (name != kDigestName) print_row("metadata", fmt::format("{} = {}", name, value));
   fmt::print("\n");
   for (const auto& tensor : file.tensors()) print_tensor(tensor);
 }

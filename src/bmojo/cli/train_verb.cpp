@@ -7,19 +7,17 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <utility>
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
-#include "bmojo/base/printable.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/torch_verbs.h"
+#include "bmojo/cli/train_flags.h"
 #include "bmojo/model/flops.h"
 #include "bmojo/model/tensors.h"
 #include "bmojo/nn/linear_cross_entropy.h"
 #include "bmojo/train/launch.h"
-#include "bmojo/train/run_file.h"
 #include "bmojo/train/trainer.h"
 
 namespace bmojo {
@@ -29,173 +27,19 @@ using train::Plan;
 using train::Recipe;
 
 struct Options {
-  Recipe recipe;
   std::string run, out;
   bool resume = false, dry_run = false, quiet = false, json = false;
 };
 
-std::string flag_of(std::string_view field) {
-  std::string name = "--" + std::string(field);
-  std::ranges::replace(name, '_', '-');
-  return name;
-}
-
-void add_field(CLI::App& app, const train::Field& field, bool& value) {
-  app.add_flag(flag_of(field.name), value, std::string(field.help));
-}
-void add_field(CLI::App& app, const train::Field& field, std::vector<std::string>& value) {
-  auto* option = app.add_option(flag_of(field.name), value, std::string(field.help))
-                     ->option_text(std::string(field.value));
-  if (field.name == "set") option->allow_extra_args(false);
-}
-template <typename Value>
-void add_field(CLI::App& app, const train::Field& field, Value& value) {
-  auto* option = app.add_option(flag_of(field.name), value, std::string(field.help))
-                     ->option_text(std::string(field.value))
-                     ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  if (!std::is_arithmetic_v<Value>) return;
-  option->check([least = field.least](const std::string& text) {  // inside, less means: chosen
-    const bool is_less =
-        text.starts_with('-') || (least > 0 && std::strtoll(text.c_str(), nullptr, 0) < least);
-    return is_less ? fmt::format("must be at least {}, got {}", least, text) : "";
-  });
-}
-
-void add_recipe(CLI::App& app, Recipe& recipe) {
-  for_each_field(recipe,
-                 [&](const train::Field& field, auto& value) { add_field(app, field, value); });
-}
-
-enum class FieldKind { none, one, list };
-
-FieldKind kind_of(std::string_view name) {
-  auto kind = FieldKind::none;
-  Recipe any;
-  for_each_field(any, [&]<typename Value>(const train::Field& field, Value&) {
-    constexpr bool kIsList = std::is_same_v<Value, std::vector<std::string>>;
-    if (field.name == name) kind = kIsList ? FieldKind::list : FieldKind::one;
-  });
-  return kind;
-}
-
-// `--field=value`, wherever it was said.
-struct Flag {
-  std::string field, value;
-};
-using Flags = std::vector<Flag>;
-
-Recipe parse_flags(const Flags& flags) {
-  std::vector<std::string> words;
-  for (const auto& flag : flags)
-    words.push_back(fmt::format("{}={}", flag_of(flag.field), flag.value));
-  std::ranges::reverse(words);  // as CLI11 wants them
-  CLI::App app;
+// What a run that goes on was started with.
+struct Started {
   Recipe recipe;
-  add_recipe(app, recipe);
-  app.parse(words);
-  return recipe;
-}
+  train::Record record;
+};
 
-Flags flags_given(const CLI::App& given) {
-  Flags flags;
-  for (const auto* option : given.get_options())
-    for (const auto& value : option->results()) {
-      auto field = option->get_lnames().front();
-      std::ranges::replace(field, '-', '_');
-      if (kind_of(field) != FieldKind::none) flags.push_back({field, value});
-    }
-  return flags;
-}
-
-Flags flags_of_item(const train::RunFileItem& item) {
-  const auto kind = kind_of(item.key);
-  require(kind != FieldKind::none, "{}: key {} is not known", item.where, in_quotes(item.key));
-  require(!item.is_list || kind == FieldKind::list, "{}: key {} must have one value, got a list",
-          item.where, in_quotes(item.key));
-  Flags flags;
-  for (const auto& value : item.values) {
-    require(!value.empty(), "{}: key {} must hold text, got none; leave it out", item.where,
-            in_quotes(item.key));
-    flags.push_back({item.key, value});
-  }
-  try {
-    parse_flags(flags);
-  } catch (const CLI::ParseError& mistake) {
-    fail("{}: {}", item.where, mistake.what());
-  }
-  return flags;
-}
-
-// A run file as the flags it stands for.
-Flags flags_of_file(const fs::path& path) {
-  std::error_code ignored;
-  require(fs::is_regular_file(path, ignored), "--run: must be a readable file, got {}",
-          in_quotes(path.string()));
-  Flags flags;
-  for (const auto& item : train::parse_run_file(read_text(path), shown(path))) {
-    // As earlier versions wrote it: the steps count.
-    if (item.key == "tokens" && item.values == std::vector<std::string>{"0"}) continue;
-    for (auto& flag : flags_of_item(item)) flags.push_back(std::move(flag));
-  }
-  return flags;
-}
-
-// The field that says the same in another way.
-std::string_view other_way(std::string_view field) {
-  using Pair = std::pair<std::string_view, std::string_view>;
-  for (const auto& [one, other] :
-       {Pair{"data", "task"}, Pair{"val_data", "val_fraction"}, Pair{"steps", "tokens"}}) {
-    if (field == one) return other;
-    if (field == other) return one;
-  }
-  return "";
-}
-
-// What is said later counts: lists are not added to (but for `set`, where that is asked for), and
-// of two ways to say the same the later one is taken.
-Flags overridden(const Flags& before, const Flags& later, bool adds_set) {
-  const auto is_given = [&](std::string_view field) {
-    return std::ranges::any_of(later, [&](const Flag& flag) { return flag.field == field; });
-  };
-  Flags flags;
-  for (const auto& flag : before)
-    if ((adds_set && flag.field == "set") ||
-        (!is_given(flag.field) && !is_given(other_way(flag.field))))
-      flags.push_back(flag);
-  flags.insert(flags.end(), later.begin(), later.end());
-  return flags;
-}
-
-fs::path run_file(const Options& options) {
-  const auto path = fs::path(options.out) / train::kRunFile;
-  require(fs::exists(path), "--out: must be the folder of a run to resume, got {} without {}",
-          in_quotes(options.out), train::kRunFile);
-  return path;
-}
-
-// Defaults, then a resumed run's own file, then --run, then what was given on the command line.
-Recipe merged_recipe(const Options& options, const CLI::App& given) {
-  auto flags = flags_given(given);
-  if (!options.run.empty()) flags = overridden(flags_of_file(options.run), flags, true);
-  if (options.resume) flags = overridden(flags_of_file(run_file(options)), flags, false);
-  auto recipe = parse_flags(flags);
-  make_paths_absolute(recipe);
-  if (!recipe.task.empty()) recipe.task = parse_task(recipe.task).text;
-  // The file of a run says it in steps.
-  if (options.resume && recipe.tokens > 0 && recipe.steps == 0 && recipe.batch_tokens > 0)
-    recipe.steps = train::steps_for_tokens(std::exchange(recipe.tokens, 0), recipe.batch_tokens);
-  return recipe;
-}
-
-// A run goes on with the recipe it was started with.
-void check_recipe(const Recipe& recipe, const Options& options) {
-  auto started = parse_flags(flags_of_file(run_file(options)));
-  make_paths_absolute(started);
-  train::require_same(fixed_fields(started), fixed_fields(recipe), options.out);
-}
-
-std::vector<fs::path> paths(const std::vector<std::string>& names) {
-  return {names.begin(), names.end()};
+Started load_started(const fs::path& out) {
+  train::check_started(out);
+  return {load_recipe(out / kRunFile), train::load_record(out)};
 }
 
 struct Job {
@@ -241,18 +85,29 @@ Config model_config(const Recipe& recipe) {
   return config;
 }
 
-// The config of a run that goes on is the one it was started with. Its file may be gone, but where
-// it is there it must say the same.
-void check_config(const Job& job, const Config& saved, const std::string& out) {
-  if (job.recipe.config.empty() || !fs::exists(job.recipe.config)) return;
+std::string weights_digest(const Recipe& recipe) {
+  return digest_of(TensorFolder(checkpoint_folder(recipe.init_from)));
+}
+
+// What the recipe names must hold the config and the weights that the run was started with.
+void check_model(const Job& job, const Started& started, const std::string& out) {
   Job again = job;
   again.config = model_config(job.recipe);
   set_vocabulary(again);
-  train::require_same(to_json(saved), to_json(again.config), out);
+  train::require_same(to_json(started.record.config), to_json(again.config), out);
+  if (!job.recipe.init_from.empty())
+    train::require_same(started.record.source, {{"weights", weights_digest(job.recipe)}}, out);
+}
+
+// Where the model came from is looked at again if it is named anew. A config's file may be gone,
+// but where it is there it must say the same. Weights may be newer, once there is a checkpoint.
+bool is_model_checked(const Recipe& recipe, const Recipe& started) {
+  return recipe.config != started.config || recipe.init_from != started.init_from ||
+         (!recipe.config.empty() && fs::exists(recipe.config));
 }
 
 // Reads what the recipe names and fills in what it leaves open.
-Job prepare(Recipe recipe, const std::optional<Config>& saved, const std::string& out,
+Job prepare(Recipe recipe, const std::optional<Started>& started, const std::string& out,
             int64_t threads) {
   Job job;
   require(recipe.task.empty() != recipe.data.empty(), "--task or --data: one is needed, got {}",
@@ -262,13 +117,13 @@ Job prepare(Recipe recipe, const std::optional<Config>& saved, const std::string
     require(recipe.val_data.empty() && recipe.val_fraction == 0,
             "--task: validates on fresh sequences, excludes --val-data and --val-fraction");
   } else {
-    job.data = std::make_shared<TokenData>(paths(recipe.data));
+    job.data = train::open_data(recipe.data);
   }
   if (recipe.threads == 0) recipe.threads = std::max<int64_t>(threads, 1);
   job.recipe = std::move(recipe);
-  if (saved) {
-    check_config(job, *saved, out);
-    job.config = *saved;
+  if (started) {
+    if (is_model_checked(job.recipe, started->recipe)) check_model(job, *started, out);
+    job.config = started->record.config;
   } else {
     job.config = model_config(job.recipe);
     set_vocabulary(job);
@@ -278,6 +133,7 @@ Job prepare(Recipe recipe, const std::optional<Config>& saved, const std::string
   validate(job.config);
   train::check_trainable(job.config);
   job.plan = train::resolve(job.recipe, job.config, job.task ? job.task->length : 0);
+  if (started) train::require_same(fixed_fields(started->recipe), fixed_fields(job.recipe), out);
   return job;
 }
 
@@ -334,19 +190,20 @@ void print_plan(const Job& job, bool json) {
   fmt::print("memory        about {} a worker\n", si(memory_estimate(job), "B"));
 }
 
-// As a checkpoint has it too, but before there is one.
-void check_source(const fs::path& out, const train::Source& source) {
-  if (const auto record = train::load_record(out))
-    train::require_same(record->source, source.identity(), out.string());
-}
+void say(const std::string& text) { fmt::print(stderr, "{}\n", text); }
 
 // What would end the run before its first step. Writes nothing.
-void check_start(const Job& job, const Options& options) {
+void check_start(const Job& job, const Options& options, const std::optional<Started>& started) {
   const train::Source source(job.recipe, job.plan, job.task, job.data);
-  if (options.resume)
-    check_source(options.out, source);
-  else if (!options.out.empty())
-    train::check_new(options.out);
+  const bool is_given = !job.recipe.init_from.empty();
+  if (started) {
+    train::require_same(started->record.source, source.identity(), options.out);
+    if (!train::find_checkpoint(options.out, say) && is_given)
+      check_model(job, *started, options.out);
+  } else {
+    if (is_given) const Checkpoint whole(checkpoint_folder(job.recipe.init_from));
+    if (!options.out.empty()) train::check_new(options.out);
+  }
 }
 
 // Floating-point operations a second in a product of matrices, best of five.
@@ -385,7 +242,7 @@ void print_result(const train::Trainer& trainer, const Options& options) {
   fmt::print("{}: step {}, loss {:.4f}{}\n", options.out, trainer.num_steps_done(),
              trainer.last_loss(), best ? fmt::format(", best validation {:.4f}", *best) : "");
   if (!options.quiet)
-    fmt::print(stderr, "{} in all, {:.1f} % of it reading, logging and saving\n",
+    fmt::print(stderr, "{} in this call, {:.1f} % of it reading, logging and saving\n",
                clock_text(trainer.seconds_running()),
                100 * overhead.total() / trainer.seconds_running());
 }
@@ -399,33 +256,45 @@ std::string digest_of(const nn::Model& model) {
   return digest.text();
 }
 
+// Makes a new run's folder and locks it before anything is written: of two that start there at once
+// one is refused.
+void start_run(const Job& job, const train::Source& source, const fs::path& out,
+               std::optional<LockedFile>& lock) {
+  train::check_new(out);
+  create_folders(out, "--out");
+  lock.emplace(out / train::kLockFile, "--out");
+  auto identity = source.identity();
+  if (!job.recipe.init_from.empty()) identity["weights"] = weights_digest(job.recipe);
+  train::create(out, {job.config, identity}, to_toml(job.recipe));
+}
+
 // Nothing is written before everything the recipe names has been read.
-void run_worker(const Job& job, const Options& options, const train::Workers& workers) {
+void run_worker(const Job& job, const Options& options, const std::optional<Started>& started,
+                const train::Workers& workers) {
   const fs::path out = options.out;
   use_threads(job.recipe.threads);
   train::Source source(job.recipe, job.plan, job.task, job.data);
   nn::Parameters parameters;
-  if (!options.resume) parameters = initial_parameters(job);
+  if (!started) parameters = initial_parameters(job);
   // Each has read its own files, and on several machines its own command line.
-  workers.require_same("the recipe", fixed_fields_without_paths(job.recipe).dump());
+  workers.require_same("the recipe", fixed_fields(job.recipe).dump());
   workers.require_same("the data", source.identity().dump());
   workers.require_same("the config", to_json(job.config).dump());
-  if (options.resume) check_source(out, source);
+  if (started) train::require_same(started->record.source, source.identity(), options.out);
   std::optional<LockedFile> lock;
   int64_t step = -1;
   if (workers.first()) {
-    if (!options.resume) train::create(out, {job.config, source.identity()}, to_toml(job.recipe));
-    lock.emplace(out / train::kRunFile, "--out");
-    train::remove_unfinished(out);
-    const auto say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+    if (started)
+      lock.emplace(out / train::kLockFile, "--out");
+    else
+      start_run(job, source, out, lock);
     step = train::find_checkpoint(out, say).value_or(-1);
   }
   step = static_cast<int64_t>(workers.max(static_cast<double>(step)));
   if (step >= 0) {
     parameters = nn::empty_parameters(job.config, at::kFloat);
-  } else if (options.resume) {
-    if (!job.recipe.init_from.empty())
-      train::require_same(to_json(job.config), to_json(model_config(job.recipe)), options.out);
+  } else if (started) {
+    if (!job.recipe.init_from.empty()) check_model(job, *started, options.out);
     parameters = initial_parameters(job);
   }
   train::Trainer trainer(job.recipe, job.plan, nn::Model(job.config, std::move(parameters)),
@@ -439,6 +308,11 @@ void run_worker(const Job& job, const Options& options, const train::Workers& wo
   else if (workers.first())
     train::cut_metrics(out, 0);
   if (workers.count() > 1) workers.require_same("the weights", digest_of(trainer.model()));
+  if (workers.first()) train::remove_unfinished(out);
+  if (started && workers.first() && !options.quiet)
+    say(fmt::format("{}: {} {}", options.out,
+                    step < 0 ? "no checkpoint yet, starts at step" : "goes on from step",
+                    trainer.num_steps_done()));
   defer_interrupts();
   const auto ending = trainer.run();
   if (ending == train::Ending::interrupted)
@@ -459,7 +333,10 @@ void run_train(const Options& options, const CLI::App& given) {
   // MKL repeats its sums to the bit only in this mode; it is read at the first product.
   setenv("MKL_CBWR", "AUTO", /*overwrite=*/0);
   require(options.dry_run || !options.out.empty(), "--out: must name the run's folder, got none");
-  auto recipe = merged_recipe(options, given);
+  std::optional<Started> started;
+  if (options.resume) started = load_started(options.out);
+  auto recipe =
+      merged_recipe(given, options.run, started ? fs::path(options.out) / kRunFile : fs::path());
   const auto place = train::place_from_environment();
   if (place) {
     require(given.get_option("--workers")->count() == 0 || recipe.workers == place->count,
@@ -467,13 +344,13 @@ void run_train(const Options& options, const CLI::App& given) {
             recipe.workers);
     recipe.workers = place->count;
   }
-  if (options.resume) check_recipe(recipe, options);
+  // What was said first: with another task or number of workers the rest might not fit together.
+  if (started) train::require_same(said_fields(started->recipe), said_fields(recipe), options.out);
   // A worker that was started as one already has its share of the threads.
   const int64_t share = place ? 1 : std::max<int64_t>(recipe.workers, 1);
-  const auto saved = options.resume ? train::saved_config(options.out) : std::nullopt;
-  const auto job = prepare(std::move(recipe), saved, options.out, at::get_num_threads() / share);
+  const auto job = prepare(std::move(recipe), started, options.out, at::get_num_threads() / share);
   if (options.dry_run) {
-    check_start(job, options);
+    check_start(job, options, started);
     return print_plan(job, options.json);
   }
   if (job.recipe.workers > 1 && !place) {
@@ -484,8 +361,9 @@ void run_train(const Options& options, const CLI::App& given) {
     throw Exit{train::run_workers(count, static_cast<int>(job.recipe.threads),
                                   static_cast<int>(argv.size()), argv.data())};
   }
-  train::as_worker(
-      [&] { run_worker(job, options, place ? train::Workers::join(*place) : train::Workers()); });
+  train::as_worker([&] {
+    run_worker(job, options, started, place ? train::Workers::join(*place) : train::Workers());
+  });
 }
 
 }  // namespace
@@ -495,7 +373,7 @@ void add_train_verb(CLI::App& app) {
   auto* verb = app.add_subcommand("train", "Train a model on text or on a task, and resume");
   verb->add_option("--run", options->run, "Take flags from a file: lr = 0.001, one a line")
       ->option_text("FILE.toml");
-  add_recipe(*verb, options->recipe);
+  add_recipe_flags(*verb);
   verb->add_option("--out", options->out, "The run's folder")->option_text("DIR");
   verb->add_flag("--resume", options->resume, "Go on with the run in --out");
   verb->add_flag("--dry-run", options->dry_run, "Print the plan and exit");

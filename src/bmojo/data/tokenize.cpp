@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
 #include "bmojo/base/json.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/data/inputs.h"
@@ -235,16 +236,6 @@ class ShardFolder {
   TokenizeSummary summary_;
 };
 
-// What stands above the folder that will be written.
-void create_parents(const fs::path& path) {
-  auto whole = fs::absolute(path).lexically_normal();
-  if (!whole.has_filename()) whole = whole.parent_path();
-  std::error_code error;
-  fs::create_directories(whole.parent_path(), error);
-  require(!error, "out: parent of the folder must be creatable, got {} ({})", shown(path),
-          error.message());
-}
-
 }  // namespace
 
 TokenizeSummary tokenize(const TokenizeOptions& options,
@@ -255,7 +246,7 @@ TokenizeSummary tokenize(const TokenizeOptions& options,
   const auto tokenizer = load_tokenizer(options.tokenizer);
   const auto inputs = list_inputs(options.inputs);
   TokenizeSummary summary;
-  if (!options.out.empty()) create_parents(options.out);
+  if (!options.out.empty()) create_folders(absolute_path(options.out).parent_path(), "out");
   write_folder(options.out, [&](const fs::path& folder) {
     InputParts parts(inputs.files, *tokenizer);
     ShardFolder shards(folder, *tokenizer, options.shard_tokens);

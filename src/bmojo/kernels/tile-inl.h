@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace bmojo::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kTile = 32;
-inline constexpr int64_t kPanel = 2 * kLanes;  // columns at a time in registers
+inline constexpr int64_t kPanel = 2 * kLanes;             // columns at a time in registers
 inline constexpr int kRowsAtOnce = kLanes == 16 ? 8 : 6;  // times kPanel: the accumulators
 
 // Calls work(0), …, work(M - 1) with constants: what they index in an array stays in registers.

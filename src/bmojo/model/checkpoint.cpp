@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
 #include "bmojo/base/json.h"
@@ -75,6 +76,15 @@ TensorFolder::Entry TensorFolder::at(std::string_view name, const Shape& shape) 
   return it->second;
 }
 
+std::string digest_of(const TensorFolder& tensors) {
+  std::string all;
+  for (const auto& file : tensors.files()) {
+    const auto stored = stored_digest(*file);
+    all += stored.empty() ? digest_of(file->data()) : stored;
+  }
+  return tensors.files().size() == 1 ? all : digest_of_text(all);
+}
+
 Checkpoint::Checkpoint(const fs::path& folder) : config(load_config(folder)), tensors(folder) {
   std::set<std::string_view> wanted;
   const auto specs = tensor_specs(config);
@@ -89,9 +99,11 @@ Checkpoint::Checkpoint(const fs::path& folder) : config(load_config(folder)), te
 
 fs::path checkpoint_folder(const fs::path& folder) {
   std::error_code ignored;
-  const bool is_run = !fs::exists(folder / kConfigFile, ignored) &&
-                      fs::exists(folder / "latest" / kConfigFile, ignored);
-  return is_run ? folder / "latest" : folder;
+  if (fs::exists(folder / kConfigFile, ignored)) return folder;
+  if (fs::exists(folder / kLatest / kConfigFile, ignored)) return folder / kLatest;
+  require(!fs::exists(folder / kRunFile, ignored),
+          "{}: must hold a checkpoint, got a run that has none yet", folder.string());
+  return folder;
 }
 
 Config load_config(const fs::path& file_or_folder) {

@@ -14,6 +14,9 @@ namespace bmojo {
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kWeightsFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+// Of a training run: what was asked for, and a link to the newest checkpoint.
+inline constexpr const char* kRunFile = "run.toml";
+inline constexpr const char* kLatest = "latest";
 
 // The tensors of a folder: one model.safetensors, or shards named by an index. Only headers are
 // read.
@@ -37,6 +40,9 @@ class TensorFolder {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
+// Of the digests that the files store; one without is read and hashed.
+std::string digest_of(const TensorFolder& tensors);
+
 // A native checkpoint: config.json and every tensor the config asks for, no more and no fewer.
 struct Checkpoint {
   explicit Checkpoint(const std::filesystem::path& folder);
@@ -44,7 +50,8 @@ struct Checkpoint {
   TensorFolder tensors;
 };
 
-// The folder itself, or, where it is that of a training run, its latest checkpoint.
+// The folder itself, or, where it is that of a training run, its latest checkpoint. Error where the
+// run has none.
 std::filesystem::path checkpoint_folder(const std::filesystem::path& folder);
 
 Config load_config(const std::filesystem::path& file_or_folder);

@@ -19,7 +19,6 @@ static_assert(std::endian::native == std::endian::little, "tensors are used as t
 
 constexpr size_t kLengthBytes = sizeof(uint64_t);  // before the header
 constexpr size_t kAlignment = 64;                  // of the data section that is written
-constexpr std::string_view kDigestName = "bmojo.digest";
 
 std::string json_string(std::string_view text, const std::string& subject) {
   try {
@@ -91,6 +90,11 @@ std::span<std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
           "{}: tensor {} must be one of this file's, got [{}, {}]",
           printable(file_->path().string()), in_quotes(tensor.name), tensor.begin, tensor.end);
   return data_.subspan(tensor.begin, tensor.end - tensor.begin);
+}
+
+std::string stored_digest(const SafetensorsFile& file) {
+  const auto it = file.metadata().find(std::string(kDigestName));
+  return it == file.metadata().end() ? "" : it->second;
 }
 
 std::string digest_of(std::span<const std::byte> data,

@@ -45,6 +45,9 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
+// What a file says its digest is (`bmojo.digest`); empty where it does not.
+inline constexpr std::string_view kDigestName = "bmojo.digest";
+std::string stored_digest(const SafetensorsFile& file);
 // The digest of a file's tensor bytes, e.g. "xxh3-128:0123…" (32 hexadecimal digits). `progress` is
 // called with bytes done.
 std::string digest_of(std::span<const std::byte> data,

@@ -136,13 +136,12 @@ at::Tensor Layer::innovation(const at::Tensor& y, const Layout& layout, const La
 
 // A key and its value as one row, [..., 2, G, d]; the key turned to its own position.
 at::Tensor Layer::key_value(const at::Tensor& x, const at::Tensor& w_k, const at::Tensor& w_v,
-                            const at::Tensor& position) const {
+                            const Angles& angles) const {
   const auto heads = [&](const at::Tensor& w) {
     return at::linear(x, w).unflatten(-1, {config_.num_kv_heads, config_.head_size});
   };
   const auto k = heads(w_k);
-  return at::stack(
-      {config_.rope_theta > 0 ? rotate(k, position, config_.rope_theta) : k, heads(w_v)}, -3);
+  return at::stack({config_.rope_theta > 0 ? rotate(k, angles) : k, heads(w_v)}, -3);
 }
 
 void Layer::Keys::add(const KeyList& more) {
@@ -166,8 +165,8 @@ at::Tensor Layer::attend(const at::Tensor& u, const at::Tensor& y, const Layout&
           "forward: state must hold {} window rows, got {}; keep the window it was made with", W,
           state.window.size(1));
   auto q = at::linear(u, q_).unflatten(-1, {config_.num_heads, config_.head_size});
-  if (config_.rope_theta > 0) q = rotate(q, layout.positions, config_.rope_theta);
-  const auto kv = key_value(u, k_, v_, layout.positions);
+  if (config_.rope_theta > 0) q = rotate(q, layout.angles);
+  const auto kv = key_value(u, k_, v_, layout.angles);
   std::vector<at::Tensor> parts = {at::zeros_like(kv[0].narrow(0, 0, 1)),
                                    state.window.flatten(0, 1), kv.flatten(0, 1)};
   PoolRows first{.window = 1, .tokens = 1 + B * W, .eidetic = 0};
@@ -250,8 +249,11 @@ at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
           layout.fading_rows, state.fading.size(1));
   const auto y_f =
       rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), fading_norm_, config_.norm_eps);
-  const auto position = take_rows(layout.positions.flatten(), layout.fading_token);
-  return key_value(y_f, fading_k_, fading_v_, position);
+  Angles angles;
+  if (config_.rope_theta > 0)
+    angles = {take_rows(layout.angles.cos.flatten(0, 1), layout.fading_token),
+              take_rows(layout.angles.sin.flatten(0, 1), layout.fading_token)};
+  return key_value(y_f, fading_k_, fading_v_, angles);
 }
 
 // SwiGLU

@@ -63,7 +63,7 @@ class Layer {
   at::Tensor fading_rows(const at::Tensor& y, const Layout& layout, const LayerState& state) const;
   at::Tensor mlp(const at::Tensor& u) const;
   at::Tensor key_value(const at::Tensor& x, const at::Tensor& w_k, const at::Tensor& w_v,
-                       const at::Tensor& position) const;
+                       const Angles& angles) const;
 
   bool remembers() const { return kind_ == LayerKind::bmojo && config_.eidetic_tokens > 0; }
   bool fades() const { return kind_ == LayerKind::bmojo && config_.fading_tokens > 0; }

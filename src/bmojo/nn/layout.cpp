@@ -263,6 +263,7 @@ Layout::Layout(const Config& config, const Rows& rows, const Cursor& cursor, at:
   Builder builder{config, rows, cursor, device, *this};
   builder.tokens();
   if (!config.has_attention()) return;
+  if (config.rope_theta > 0) angles = rotary_angles(positions, config.head_size, config.rope_theta);
   builder.queries();
   builder.window();
   if (!config.has(LayerKind::bmojo)) return;

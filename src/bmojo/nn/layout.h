@@ -7,6 +7,7 @@
 
 #include "bmojo/model/config.h"
 #include "bmojo/nn/memory_attention.h"
+#include "bmojo/nn/rotary.h"
 
 // Shapes: B rows, L tokens a row, P pieces, Q queries a piece (the longest), S keys. Where an index
 // into rows may point to nothing it is -1.
@@ -41,9 +42,9 @@ struct Piece {
   int64_t wave;                // this is the row's wave-th piece
 };
 
-// Where every token of a call stands and which rows each memory is read from. Integers alone,
-// computed once a call on the host and shared by all layers: the tensors' values are never needed,
-// so the layer runs on any device. Every index counts from the document's start (docs/model.md,
+// Where every token of a call stands and which rows each memory is read from. Computed once a call
+// and shared by all layers, the integers on the host: the tensors' values are never needed, so the
+// layer runs on any device. Every index counts from the document's start (docs/model.md,
 // Positions); where a row, a segment or a call begins has no influence.
 struct Layout {
   Layout(const Config& config, const Rows& rows, const Cursor& cursor, at::Device device);
@@ -62,6 +63,7 @@ struct Layout {
 
   at::Tensor positions;          // [B, L] of each token in its document; 0 on padding
   at::Tensor starts;             // [B, L] first token of a document
+  Angles angles;                 // of `positions`; undefined without rotary encoding
   std::vector<int64_t> lengths;  // [B]
 
   QueryRuns queries;           // the pieces, over the tokens [B * L]

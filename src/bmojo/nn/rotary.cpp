@@ -11,17 +11,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// cos and sin [..., d / 2] of x's type. In double until then: an angle in fp32 is off by up to
-// 0.004 at position 100,000.
-std::pair<at::Tensor, at::Tensor> tables(const at::Tensor& x, const at::Tensor& position,
-                                         double theta) {
-  const int64_t half = x.size(-1) / 2;
-  const auto options = x.options().dtype(at::kDouble).requires_grad(false);
-  const auto frequency = at::pow(theta, at::arange(half, options) / -static_cast<double>(half));
-  const auto angle = position.unsqueeze(-1) * frequency;
-  return {angle.cos().to(x.scalar_type()), angle.sin().to(x.scalar_type())};
-}
-
 at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
   const int64_t H = x.size(-2), d = x.size(-1);
   const auto rows = with_rows(x.reshape({x.numel() / (H * d), H, d}));
@@ -54,25 +43,47 @@ struct FusedRotary : torch::autograd::Function<FusedRotary> {
 
 }  // namespace
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta) {
+Angles rotary_angles(const at::Tensor& position, int64_t d, double theta) {
+  constexpr auto kName = "rotary_angles";
+  require(position.defined() && position.scalar_type() == at::kLong,
+          "{}: position must be Long, got {}", kName,
+          position.defined() ? c10::toString(position.scalar_type()) : "none");
+  require(d > 0 && d % 2 == 0, "{}: d must be even, got {}", kName, d);
+  const int64_t half = d / 2;
+  const auto options = position.options().dtype(at::kDouble);
+  const auto frequency = at::pow(theta, at::arange(half, options) / -static_cast<double>(half));
+  const auto angle = position.unsqueeze(-1) * frequency;
+  return {angle.cos(), angle.sin()};
+}
+
+at::Tensor rotate(const at::Tensor& x, const Angles& angles) {
   constexpr auto kName = "rotate";
   require(x.defined() && x.dim() >= 2 && x.size(-1) > 0 && x.size(-1) % 2 == 0 && x.size(-2) > 0,
           "{}: x must be [..., heads, d], d even, none of them 0, got {}", kName, describe(x));
   check_floating(kName, "x", x);
-  check_shape(kName, "position", position, x.sizes().slice(0, static_cast<size_t>(x.dim() - 2)));
-  require(position.scalar_type() == at::kLong, "{}: position must be Long, got {}", kName,
-          c10::toString(position.scalar_type()));
-  require(position.device() == x.device(), "{}: position must be on {}, got {}", kName,
-          x.device().str(), position.device().str());
-  if (!use_kernel({x})) return rotate_reference(x, position, theta);
-  const auto [cos, sin] = tables(x, position, theta);
-  return FusedRotary::apply(x, cos.contiguous(), sin.contiguous(), differentiable({x}));
+  auto shape = x.sizes().vec();
+  shape.pop_back();
+  shape.back() = x.size(-1) / 2;
+  for (const auto& [name, table] : {std::pair("cos", angles.cos), {"sin", angles.sin}}) {
+    check_shape(kName, name, table, shape);
+    require(table.scalar_type() == at::kDouble, "{}: {} must be Double, got {}", kName, name,
+            c10::toString(table.scalar_type()));
+    require(table.device() == x.device(), "{}: {} must be on {}, got {}", kName, name,
+            x.device().str(), table.device().str());
+  }
+  if (!use_kernel({x})) return rotate_reference(x, angles);
+  const auto table = [&](const at::Tensor& values) {
+    return values.to(x.scalar_type()).contiguous();
+  };
+  return FusedRotary::apply(x, table(angles.cos), table(angles.sin), differentiable({x}));
 }
 
-at::Tensor rotate_reference(const at::Tensor& x, const at::Tensor& position, double theta) {
+at::Tensor rotate_reference(const at::Tensor& x, const Angles& angles) {
   const int64_t half = x.size(-1) / 2;
-  const auto [cos_of, sin_of] = tables(x, position, theta);
-  const auto cos = cos_of.unsqueeze(-2), sin = sin_of.unsqueeze(-2);  // [..., 1, d / 2]
+  const auto table = [&](const at::Tensor& values) {  // [..., 1, d / 2]
+    return values.to(x.scalar_type()).unsqueeze(-2);
+  };
+  const auto cos = table(angles.cos), sin = table(angles.sin);
   const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
   return at::cat({a * cos - b * sin, b * cos + a * sin}, -1);
 }

@@ -4,12 +4,18 @@
 
 namespace bmojo::nn {
 
-// Rotary encoding, half-split: x [..., heads, d] at `position` int64 [...], d even. With x = [a |
-// b] and angle_j = position · theta^(-2j/d), j < d/2:
+// The cosine and sine of angle_j = position · theta^(-2j/d), j < d/2: [..., d / 2] for `position`
+// int64 [...]. In double: an angle in fp32 is off by up to 0.004 at position 100,000.
+struct Angles {
+  at::Tensor cos, sin;
+};
+Angles rotary_angles(const at::Tensor& position, int64_t d, double theta);
+
+// Rotary encoding, half-split: x [..., heads, d], d even, by angles [..., d / 2]. With x = [a | b]:
 //   rotate(x) = [a cos(angle) - b sin(angle) | b cos(angle) + a sin(angle)]
 // Differentiable in x. One kernel on the CPU in fp32, the reference elsewhere.
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& position, double theta);
+at::Tensor rotate(const at::Tensor& x, const Angles& angles);
 // Plain tensor operations: any device and float type.
-at::Tensor rotate_reference(const at::Tensor& x, const at::Tensor& position, double theta);
+at::Tensor rotate_reference(const at::Tensor& x, const Angles& angles);
 
 }  // namespace bmojo::nn

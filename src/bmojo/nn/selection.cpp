@@ -48,8 +48,7 @@ constexpr auto kNotHeld =
 at::Tensor keep_given(const at::Tensor& candidates, const at::Tensor& position,
                       const at::Tensor& wanted) {
   const auto match = wanted.unsqueeze(2) == position.gather(1, candidates).unsqueeze(1);
-  if (!match.is_meta())
-    require(match.any(2).all().item<bool>(), kNotHeld);
+  if (!match.is_meta()) require(match.any(2).all().item<bool>(), kNotHeld);
   return candidates.gather(1, match.to(torch::kByte).argmax(2));
 }
 

@@ -4,11 +4,11 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <numbers>
 #include <utility>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/model/tensors.h"
 #include "bmojo/train/run_file.h"
@@ -123,12 +123,7 @@ void resolve_rows(Recipe& r, int64_t task_length) {
 }  // namespace
 
 void make_paths_absolute(Recipe& recipe) {
-  const auto make_absolute = [](std::string& name) {
-    if (name.empty()) return;
-    auto path = std::filesystem::absolute(name).lexically_normal();
-    if (!path.has_filename()) path = path.parent_path();  // without a slash at the end
-    name = path.string();
-  };
+  const auto make_absolute = [](std::string& name) { name = absolute_path(name).string(); };
   make_absolute(recipe.config);
   make_absolute(recipe.init_from);
   for (auto& name : recipe.data) make_absolute(name);
@@ -144,17 +139,21 @@ std::string to_toml(const Recipe& recipe) {
 }
 
 Json fixed_fields(const Recipe& recipe) {
-  Json fields = Json::object();
+  Json fields = {{"model", !recipe.init_from.empty() ? "by --init-from"
+                           : !recipe.config.empty()  ? "by --config"
+                                                     : "by --preset"}};
   for_each_field(recipe, [&](const Field& field, const auto& value) {
     if (field.fixed) fields[std::string(field.name)] = value;
   });
   return fields;
 }
 
-Json fixed_fields_without_paths(const Recipe& recipe) {
-  auto fields = fixed_fields(recipe);
-  for (const char* path : {"config", "init_from"}) fields.erase(path);
-  return fields;
+Json said_fields(const Recipe& recipe) {
+  const auto fields = fixed_fields(recipe);
+  Json said = Json::object();
+  for (const auto& [name, value] : fields.items())
+    if (!value.is_number() || value.get<double>() > 0) said[name] = value;
+  return said;
 }
 
 void require_same(const Json& started, const Json& now, const std::string& folder) {
@@ -173,10 +172,6 @@ Every parse_every(const std::string& text) {
   require(error == std::errc() && end == digits.data() + digits.size() && value >= 0,
           "--save-every: must be steps like 500 or minutes like 10m, got {}", in_quotes(text));
   return minutes ? Every{0, static_cast<double>(value)} : Every{value, 0};
-}
-
-int64_t steps_for_tokens(int64_t tokens, int64_t batch_tokens) {
-  return (tokens - 1) / batch_tokens + 1;
 }
 
 Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
@@ -210,7 +205,7 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
 
   if (r.steps == 0) {
     const int64_t tokens = r.tokens > 0 ? r.tokens : kTokensPerParameter * plan.parameters;
-    r.steps = steps_for_tokens(tokens, r.batch_tokens);
+    r.steps = (tokens - 1) / r.batch_tokens + 1;  // the last may read more than is left
   }
   require(r.steps <= INT64_MAX / r.batch_tokens,
           "--steps x --batch-tokens: must be below 2^63, got {} x {}", r.steps, r.batch_tokens);

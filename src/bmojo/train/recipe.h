@@ -36,7 +36,7 @@ struct Field {
   std::string_view name;
   std::string_view value;  // what --help shows in its place
   std::string_view help;
-  // A resumed run must keep it. Data is known by what it holds, not by its paths.
+  // A resumed run must keep it. Config, weights and data are known by what they hold, not by paths.
   bool fixed = true;
   int64_t least = 0;  // that may be given; below it a number means: chosen
 };
@@ -45,9 +45,9 @@ struct Field {
 template <typename AnyRecipe, typename Visit>
 void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"preset", "NAME", "A model by name: bmojo config --list"}, r.preset);
-  visit(Field{"config", "FILE", "A config.json, or a folder with one"}, r.config);
+  visit(Field{"config", "FILE", "A config.json, or a folder with one", false}, r.config);
   visit(Field{"set", "key=value", "Change a field of the config; may be repeated"}, r.set);
-  visit(Field{"init_from", "DIR", "Start from the weights of a checkpoint"}, r.init_from);
+  visit(Field{"init_from", "DIR", "Start from the weights of a checkpoint", false}, r.init_from);
   visit(Field{"task", "NAME[:...]", "Train on a synthetic task: bmojo task NAME --show"}, r.task);
   visit(Field{"data", "PATH...", "Train on token shards, made by bmojo tokenize", false}, r.data);
   visit(Field{"val_data", "PATH...", "Validate on these shards", false}, r.val_data);
@@ -77,8 +77,7 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"save_every", "500|10m", "Checkpoint every so many steps or minutes [10m]", false},
         r.save_every);
   visit(Field{"keep", "N", "Checkpoints kept; 0 = all [2]", false}, r.keep);
-  visit(Field{"eval_every", "STEPS", "Validate every so many steps; 0 = never [a tenth of the run]",
-              false},
+  visit(Field{"eval_every", "STEPS", "Steps between validations; 0 = never [a tenth]", false},
         r.eval_every);
   visit(Field{"eval_tokens", "N", "Tokens of a validation [65536]", false}, r.eval_tokens);
   visit(Field{"sample_every", "STEPS", "Show a sample every so many steps [never]", false},
@@ -94,10 +93,10 @@ void make_paths_absolute(Recipe& recipe);
 
 // A recipe as a run file: every field that is not empty.
 std::string to_toml(const Recipe& recipe);
-// {name: value} of the fields a resumed run must keep.
+// {name: value} of the fields a resumed run must keep, and by which flag its model is given.
 Json fixed_fields(const Recipe& recipe);
-// The same without the paths of config and weights, which are known by what they hold.
-Json fixed_fields_without_paths(const Recipe& recipe);
+// The same before resolve(), without numbers that are not above 0: they may mean: chosen.
+Json said_fields(const Recipe& recipe);
 // Error naming the first field in which two runs differ; `folder` is the one that was started.
 void require_same(const Json& started, const Json& now, const std::string& folder);
 
@@ -119,9 +118,6 @@ struct Plan {
   int64_t tokens_per_step() const { return num_rows * span; }
   int64_t num_tokens() const { return num_steps * tokens_per_step(); }
 };
-
-// Steps that read so many tokens, or the rest of a batch more.
-int64_t steps_for_tokens(int64_t tokens, int64_t batch_tokens);
 
 // Fills in what was left open, in place, and checks the rest: afterwards the recipe is complete.
 // `task_length` is 0 with --data.

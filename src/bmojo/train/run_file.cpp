@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <regex>
 #include <system_error>
 #include <utility>
 
@@ -13,21 +14,15 @@
 namespace bmojo::train {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 bool is_key_letter(char c) {
-  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' ||
-         c == '.';
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         c == '-' || c == '.';
 }
 
-// As far as its looks tell: which numbers a key takes is the flag's to say. A _ parts digits.
-bool is_number(std::string_view word) {
-  for (size_t i = 0; i < word.size(); ++i)
-    if (word[i] == '_' &&
-        (i == 0 || i + 1 == word.size() || !is_digit(word[i - 1]) || !is_digit(word[i + 1])))
-      return false;
-  if (word.starts_with('+') || word.starts_with('-')) word.remove_prefix(1);
-  return !word.empty() && is_digit(word.front());
+// A decimal number of TOML; which ones a key takes is the flag's to say. A _ parts digits.
+bool is_number(const std::string& word) {
+  static const std::regex kNumber(R"([+-]?(0|[1-9](_?\d)*)(\.\d(_?\d)*)?([eE][+-]?\d(_?\d)*)?)");
+  return word.size() < 100 && std::regex_match(word, kNumber);  // its memory grows with the word
 }
 
 std::string utf8(uint32_t code) {

@@ -14,9 +14,9 @@ struct RunFileItem {
   std::string where;  // "FILE:LINE", for messages
 };
 
-// Run files are TOML with neither tables nor texts of several lines: a value is a text, a number,
-// true, false or a list of them. Error with file and line for anything else, and for a key that
-// stands twice. `subject` names the file.
+// Run files are TOML with neither tables nor texts of several lines: a value is a text, a decimal
+// number, true, false or a list of them. Error with file and line for anything else, and for a key
+// that stands twice. `subject` names the file.
 std::vector<RunFileItem> parse_run_file(std::string_view text, const std::string& subject);
 
 // A text as such a file has it, in quotes.

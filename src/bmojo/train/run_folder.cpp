@@ -10,7 +10,6 @@
 #include "bmojo/base/file.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/data/tokenizer.h"
-#include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
 #include "bmojo/train/tensor_file.h"
 
@@ -19,9 +18,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
-constexpr const char* kLatest = "latest";
 constexpr const char* kBest = "best";
-constexpr std::string_view kPartial = ".partial";
+constexpr std::string_view kPartial = ".partial", kTemporary = ".tmp-";
 
 std::string step_name(int64_t step) { return fmt::format("step-{:08}", step); }
 std::string state_name(int rank) { return fmt::format("state-{}.safetensors", rank); }
@@ -152,18 +150,44 @@ std::map<int64_t, fs::path> steps_of(const fs::path& run) {
   return steps;
 }
 
+// RunError where `latest` says that there were some.
+std::map<int64_t, fs::path> steps_to_resume(const fs::path& run) {
+  auto steps = steps_of(run);
+  if (steps.empty() && fs::is_symlink(run / kLatest))
+    throw RunError(fmt::format("{}: must hold the checkpoint that {} names, got no step at all",
+                               run.string(), kLatest));
+  return steps;
+}
+
 std::string link_target(const fs::path& link) {
   std::error_code error;
   return fs::read_symlink(link, error).string();
 }
 
+// Whether it is something of ours that a kill left half written.
+bool is_unfinished(const fs::path& path) {
+  const auto name = path.filename().string();
+  if (name.ends_with(kPartial)) return step_of(path.stem()).has_value();
+  const auto end = name.find(kTemporary);
+  const auto of = [&](std::string_view whole) { return name.substr(0, end) == whole; };
+  return end != name.npos &&
+         (of(kRunFile) || of(kRecordFile) || of(kMetricsFile) || of(kLatest) || of(kBest));
+}
+
+Record read_record(const fs::path& path) {
+  const auto json = parse_json(read_text(path), path.string());
+  require(json.is_object() && json.contains("config") && json.contains("source"),
+          "{}: must hold config and source of a run, got another file", path.string());
+  return {config_from_json(json["config"], path.string()), json["source"]};
+}
+
 // Whether a folder holds nothing but what was left of a run killed while it was made.
 bool is_unused(const fs::path& folder) {
-  return std::ranges::all_of(fs::directory_iterator(folder), [&](const fs::directory_entry& entry) {
+  return std::ranges::all_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
     const auto name = entry.path().filename().string();
-    if (name == kRecordFile) return load_record(folder).has_value();
-    return name.starts_with(std::string(kRunFile) + ".tmp-") ||
-           name.starts_with(std::string(kRecordFile) + ".tmp-");
+    if (name == kRecordFile) read_record(entry.path());  // Error for another's file
+    return name == kLockFile || name == kRecordFile ||
+           (name.starts_with("run.") && is_unfinished(entry.path()));
   });
 }
 
@@ -208,25 +232,30 @@ void check_new(const fs::path& run) {
           in_quotes(run.string()));
 }
 
+void check_started(const fs::path& run) {
+  const auto refuse = [&](const char* missing, const char* remedy) {
+    fail("--out: must be the folder of a run to resume, got {} without {}{}",
+         in_quotes(run.string()), missing, remedy);
+  };
+  if (!fs::exists(run / kRunFile))
+    refuse(kRunFile, fs::is_directory(run) && is_unused(run) ? "; start it without --resume" : "");
+  if (steps_to_resume(run).empty() && !fs::exists(run / kRecordFile)) refuse(kRecordFile, "");
+}
+
 void create(const fs::path& run, const Record& record, const std::string& toml) {
   check_new(run);
-  std::error_code error;
-  fs::create_directories(run, error);
-  require(!error, "--out: folder must be creatable, got {} ({})", in_quotes(run.string()),
-          error.message());
-  sync_path(fs::absolute(run).lexically_normal().parent_path());
   const Json json = {{"config", to_json(record.config)}, {"source", record.source}};
   write_text(run / kRecordFile, json.dump(1) + "\n");
   write_text(run / kRunFile, toml);
 }
 
-std::optional<Record> load_record(const fs::path& run) {
-  const auto path = run / kRecordFile;
-  if (!fs::exists(path)) return {};
-  const auto json = parse_json(read_text(path), path.string());
-  require(json.is_object() && json.contains("config") && json.contains("source"),
-          "{}: must hold config and source of a run, got another file", path.string());
-  return Record{config_from_json(json["config"], path.string()), json["source"]};
+Record load_record(const fs::path& run) {
+  if (fs::exists(run / kRecordFile)) return read_record(run / kRecordFile);
+  const auto step = find_checkpoint(run, [](const std::string&) {});
+  require(step.has_value(), "{}: must hold {} or a checkpoint, got neither", run.string(),
+          kRecordFile);
+  const auto checkpoint = step_folder(run, *step);
+  return {load_config(checkpoint), load_progress(checkpoint).at("source")};
 }
 
 fs::path step_folder(const fs::path& run, int64_t step) { return run / step_name(step); }
@@ -265,12 +294,16 @@ void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Wor
 
 void mark(const fs::path& run, int64_t latest, int64_t best) {
   const auto point = [&](const char* name, int64_t step) {
-    if (step >= 0 && link_target(run / name) != step_name(step))
-      replace_link(run / name, step_name(step));
+    const bool is_there = step >= 0 && fs::exists(step_folder(run, step));
+    const auto target = is_there ? step_name(step) : "";
+    if (link_target(run / name) == target) return;
+    if (is_there) return replace_link(run / name, target);
+    before_file_change();
+    fs::remove(run / name);
   };
   as_run_error(run, [&] {
     point(kLatest, latest);
-    if (best >= 0 && fs::exists(step_folder(run, best))) point(kBest, best);
+    point(kBest, best);
   });
 }
 
@@ -290,7 +323,7 @@ void prune(const fs::path& run, int64_t keep) {
 
 std::optional<int64_t> find_checkpoint(const fs::path& run,
                                        const std::function<void(const std::string&)>& say) {
-  const auto steps = steps_of(run);
+  const auto steps = steps_to_resume(run);
   for (auto it = steps.rbegin(); it != steps.rend(); ++it) {
     if (is_whole(it->second)) return it->first;
     say(fmt::format("{} is not what its manifest says, passed over", it->second.string()));
@@ -301,20 +334,10 @@ std::optional<int64_t> find_checkpoint(const fs::path& run,
   return {};
 }
 
-std::optional<Config> saved_config(const fs::path& run) {
-  if (const auto record = load_record(run)) return record->config;
-  const auto step = find_checkpoint(run, [](const std::string&) {});
-  if (!step) return {};
-  return load_config(step_folder(run, *step));
-}
-
 void remove_unfinished(const fs::path& run) {
   std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(run)) {
-    const auto name = entry.path().filename().string();
-    const bool partial = name.starts_with("step-") && name.ends_with(kPartial);
-    if (partial || name.find(".tmp-") != std::string::npos) leftovers.push_back(entry.path());
-  }
+  for (const auto& entry : fs::directory_iterator(run))
+    if (is_unfinished(entry.path())) leftovers.push_back(entry.path());
   for (const auto& path : leftovers) {
     before_file_change();
     fs::remove_all(path);

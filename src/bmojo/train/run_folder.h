@@ -7,20 +7,22 @@
 #include <vector>
 
 #include "bmojo/base/json.h"
+#include "bmojo/model/checkpoint.h"
 #include "bmojo/nn/adamw.h"
 #include "bmojo/nn/model.h"
 #include "bmojo/train/workers.h"
 
 // The folder of a run (docs/training.md):
-//   run.toml  run.json  metrics.jsonl  step-00000500/ …  latest -> step-00000500
+//   lock  run.toml  run.json  metrics.jsonl  step-00000500/ …  latest -> step-00000500
 //   best -> step-00000400
+// Whoever writes holds the lock.
 // A step's folder is a checkpoint with what training needs to go on. It is built under another name
 // and renamed when every byte is on the disk, its manifest written last: a name step-N that holds a
 // manifest is whole.
 
 namespace bmojo::train {
 
-inline constexpr const char* kRunFile = "run.toml";
+inline constexpr const char* kLockFile = "lock";
 inline constexpr const char* kRecordFile = "run.json";
 inline constexpr const char* kMetricsFile = "metrics.jsonl";
 inline constexpr const char* kManifestFile = "manifest.json";
@@ -29,14 +31,17 @@ inline constexpr const char* kProgressFile = "train.json";
 // What the names in run.toml stood for when the run was started.
 struct Record {
   Config config;
-  Json source;  // Source::identity()
+  Json source;  // Source::identity(), and the digest of given weights
 };
 // Error where the folder of a new run would hold something already.
 void check_new(const std::filesystem::path& run);
-// Makes the folder of a new run: run.json, then run.toml, without which it is none.
+// Error where a folder is not that of a run: without run.toml, or with neither run.json nor a step.
+// RunError where its steps are gone.
+void check_started(const std::filesystem::path& run);
+// Begins a new run in a folder that is there: run.json, then run.toml, without which it is none.
 void create(const std::filesystem::path& run, const Record& record, const std::string& toml);
-// What run.json holds; nothing where there is none.
-std::optional<Record> load_record(const std::filesystem::path& run);
+// What run.json holds; for older runs without, what the newest whole checkpoint does.
+Record load_record(const std::filesystem::path& run);
 
 // What one worker holds. Parameters and moments are the same on all of them.
 struct Snapshot {
@@ -51,20 +56,17 @@ struct Snapshot {
 // Writes run/step-N. Every worker calls it.
 void save(const std::filesystem::path& run, int64_t step, const Snapshot& snapshot,
           const Workers& workers);
-// Points `latest` and `best` (-1: to none) to steps that were saved.
+// Points `latest` and `best` to steps that were saved; `best` goes where its step is not there.
 void mark(const std::filesystem::path& run, int64_t latest, int64_t best);
 // Removes all but the newest `keep` (0: none is removed); `latest` and `best` always stay.
 void prune(const std::filesystem::path& run, int64_t keep);
 
 // The newest step whose files are those of its manifest; nothing where no step was ever saved.
-// RunError where steps are there but none is whole. `say` is told which ones were passed over.
+// RunError where steps are gone or none is whole. `say` is told which ones were passed over.
 std::optional<int64_t> find_checkpoint(const std::filesystem::path& run,
                                        const std::function<void(const std::string&)>& say);
 std::filesystem::path step_folder(const std::filesystem::path& run, int64_t step);
-// The config of a run by its record, or by its newest whole checkpoint; nothing where there is
-// neither.
-std::optional<Config> saved_config(const std::filesystem::path& run);
-// Removes what a killed run left behind.
+// Removes what a killed run left behind, and nothing else.
 void remove_unfinished(const std::filesystem::path& run);
 
 Json load_progress(const std::filesystem::path& checkpoint);

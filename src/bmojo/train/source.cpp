@@ -60,6 +60,11 @@ Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t 
   return batch;
 }
 
+std::shared_ptr<const TokenData> open_data(const std::vector<std::string>& names) {
+  return std::make_shared<TokenData>(
+      std::vector<std::filesystem::path>(names.begin(), names.end()));
+}
+
 Source::Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
                std::shared_ptr<const TokenData> data)
     : recipe_(recipe), plan_(plan), task_(std::move(task)), data_(std::move(data)) {
@@ -77,8 +82,7 @@ Source::Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
   validation_range_ = {total - held_out, total};
   if (!recipe.val_data.empty()) {
     require(held_out == 0, "--val-data and --val-fraction: must be one of them, got both");
-    validation_data_ = std::make_shared<TokenData>(
-        std::vector<std::filesystem::path>(recipe.val_data.begin(), recipe.val_data.end()));
+    validation_data_ = open_data(recipe.val_data);
     require(validation_data_->tokenizer_name() == data_->tokenizer_name() &&
                 validation_data_->tokenizer_digest() == data_->tokenizer_digest(),
             "--val-data: must be of the tokenizer of --data, got {} {}",

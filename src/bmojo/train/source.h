@@ -30,6 +30,9 @@ Batch columns(const Batch& batch, int64_t from, int64_t count);
 // Sequences [first, first + count) of a task.
 Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t count);
 
+// Shards, or folders of them.
+std::shared_ptr<const TokenData> open_data(const std::vector<std::string>& names);
+
 // Where training and validation read: a task, or token shards. Every batch is a function of the
 // seed and the step.
 class Source {

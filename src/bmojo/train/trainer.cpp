@@ -111,7 +111,7 @@ void Trainer::resume(int64_t step) {
   const auto checkpoint = step_folder(around_.out, step);
   const auto progress = load_progress(checkpoint);
   const auto folder = around_.out.string();
-  require_same(progress.at("recipe"), fixed_fields_without_paths(recipe_), folder);
+  require_same(progress.at("recipe"), fixed_fields(recipe_), folder);
   require_same(progress.at("source"), source_.identity(), folder);
   require_same(to_json(load_config(checkpoint)), to_json(model_.config()), folder);
   load(checkpoint, snapshot(), workers_);

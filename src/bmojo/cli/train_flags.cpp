@@ -1,0 +1,190 @@
+#include "bmojo/cli/train_flags.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
+#include "bmojo/base/printable.h"
+#include "bmojo/data/task.h"
+#include "bmojo/train/run_file.h"
+
+namespace bmojo {
+namespace {
+namespace fs = std::filesystem;
+using train::Field;
+using train::Recipe;
+
+// `--field=value`, wherever it was said.
+struct Flag {
+  std::string field, value;
+};
+using Flags = std::vector<Flag>;
+
+std::string replaced(std::string text, char from, char to) {
+  std::ranges::replace(text, from, to);
+  return text;
+}
+std::string flag_of(std::string_view field) {
+  return "--" + replaced(std::string(field), '_', '-');
+}
+
+template <typename Value>
+constexpr bool kIsList = std::is_same_v<Value, std::vector<std::string>>;
+
+enum class FieldKind { none, one, list };
+
+FieldKind kind_of(std::string_view name) {
+  auto kind = FieldKind::none;
+  Recipe any;
+  for_each_field(any, [&]<typename Value>(const Field& field, Value&) {
+    if (field.name == name) kind = kIsList<Value> ? FieldKind::list : FieldKind::one;
+  });
+  return kind;
+}
+
+void set_value(const Field& field, const std::string& text, std::string& value) {
+  require(!text.empty(), "{}: must hold text, got none; leave it out", flag_of(field.name));
+  value = text;
+}
+void set_value(const Field& field, const std::string& text, std::vector<std::string>& value) {
+  set_value(field, text, value.emplace_back());
+}
+void set_value(const Field& field, const std::string& text, bool& value) {
+  require(text == "true" || text == "false", "{}: must be true or false, got {}",
+          flag_of(field.name), in_quotes(text));
+  value = text == "true";
+}
+template <typename Number>
+void set_value(const Field& field, const std::string& text, Number& value) {
+  const auto digits = std::string_view(text).substr(text.starts_with('+') ? 1 : 0);
+  const char* end = digits.data() + digits.size();
+  const auto [at, error] = std::from_chars(digits.data(), end, value);
+  require(error == std::errc() && at == end, "{}: must be a {}, got {}", flag_of(field.name),
+          std::is_integral_v<Number> ? "whole number below 2^63" : "number", in_quotes(text));
+  // Inside, less means: chosen.
+  require(!(value < static_cast<Number>(field.least)), "{}: must be at least {}, got {}",
+          flag_of(field.name), field.least, text);
+}
+
+void set_field(Recipe& recipe, const Flag& flag) {
+  for_each_field(recipe, [&](const Field& field, auto& value) {
+    if (field.name == flag.field) set_value(field, flag.value, value);
+  });
+}
+
+Flags flags_given(const CLI::App& verb) {
+  Flags flags;
+  for (const auto* option : verb.get_options()) {
+    const auto field = replaced(option->get_lnames().front(), '-', '_');
+    if (kind_of(field) == FieldKind::none) continue;
+    for (const auto& value : option->results()) flags.push_back({field, value});
+  }
+  return flags;
+}
+
+Flags flags_of_item(const train::RunFileItem& item) {
+  const auto kind = kind_of(item.key);
+  if (kind == FieldKind::none) {
+    const auto meant = replaced(item.key, '-', '_');
+    fail("{}: key {} is not known{}", item.where, in_quotes(item.key),
+         kind_of(meant) == FieldKind::none ? "" : "; write " + in_quotes(meant));
+  }
+  require(!item.is_list || kind == FieldKind::list, "{}: key {} must have one value, got a list",
+          item.where, in_quotes(item.key));
+  Flags flags;
+  try {
+    Recipe any;
+    for (const auto& value : item.values) set_field(any, flags.emplace_back(Flag{item.key, value}));
+  } catch (const Error& mistake) {
+    fail("{}: {}", item.where, mistake.what());
+  }
+  return flags;
+}
+
+// A run file as the flags it stands for.
+Flags flags_of_file(const fs::path& path) {
+  std::error_code ignored;
+  require(fs::is_regular_file(path, ignored), "--run: must be a readable file, got {}",
+          in_quotes(path.string()));
+  Flags flags;
+  for (const auto& item : train::parse_run_file(read_text(path), shown(path))) {
+    // As earlier versions wrote it: the steps count.
+    if (item.key == "tokens" && item.values == std::vector<std::string>{"0"}) continue;
+    for (auto& flag : flags_of_item(item)) flags.push_back(std::move(flag));
+  }
+  return flags;
+}
+
+bool has(const Flags& flags, std::string_view field) {
+  return std::ranges::any_of(flags, [&](const Flag& flag) { return flag.field == field; });
+}
+
+// Whether a field that is said later takes the place of another one: they say the same in two ways,
+// or do not go together.
+bool replaces(std::string_view later, std::string_view before) {
+  using Group = std::array<std::string_view, 3>;
+  constexpr std::array kGroups = {Group{"preset", "config", "init_from"}, Group{"data", "task"},
+                                  Group{"val_data", "val_fraction"}, Group{"steps", "tokens"}};
+  const auto holds_both = [&](const Group& group) {
+    return std::ranges::count(group, later) > 0 && std::ranges::count(group, before) > 0;
+  };
+  return std::ranges::any_of(kGroups, holds_both) || later == before ||
+         (later == "task" && (before == "val_data" || before == "val_fraction"));
+}
+
+// What is said later counts: lists are not added to, but for `set`, where that is asked for.
+Flags overridden(const Flags& before, const Flags& later, bool adds_set) {
+  // Fields of a model whose place given weights take do not go with them.
+  const bool drops_set = has(later, "init_from") && !has(before, "init_from");
+  const auto stays = [&](const Flag& flag) {
+    if (flag.field == "set" && (adds_set || drops_set)) return !drops_set;
+    return std::ranges::none_of(later,
+                                [&](const Flag& each) { return replaces(each.field, flag.field); });
+  };
+  Flags flags;
+  std::ranges::copy_if(before, std::back_inserter(flags), stays);
+  flags.insert(flags.end(), later.begin(), later.end());
+  return flags;
+}
+
+Recipe recipe_of(const Flags& flags) {
+  Recipe recipe;
+  for (const auto& flag : flags) set_field(recipe, flag);
+  make_paths_absolute(recipe);
+  if (!recipe.task.empty()) recipe.task = parse_task(recipe.task).text;
+  return recipe;
+}
+
+}  // namespace
+
+void add_recipe_flags(CLI::App& verb) {
+  Recipe any;
+  for_each_field(any, [&]<typename Value>(const Field& field, Value&) {
+    const auto name = flag_of(field.name);
+    const std::string help(field.help), value(field.value);
+    if (std::is_same_v<Value, bool>) {
+      verb.add_flag(name, help);
+      return;
+    }
+    auto* option = verb.add_option(name, help)->option_text(value)->type_name(value);
+    if (!kIsList<Value>) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (kIsList<Value>) option->expected(CLI::detail::expected_max_vector_size);
+    if (field.name == "set") option->allow_extra_args(false);
+  });
+}
+
+Recipe load_recipe(const fs::path& run_file) { return recipe_of(flags_of_file(run_file)); }
+
+Recipe merged_recipe(const CLI::App& verb, const fs::path& run_file, const fs::path& resumed_file) {
+  auto flags = flags_given(verb);
+  if (!run_file.empty()) flags = overridden(flags_of_file(run_file), flags, true);
+  if (!resumed_file.empty()) flags = overridden(flags_of_file(resumed_file), flags, false);
+  return recipe_of(flags);
+}
+
+}  // namespace bmojo
