@@ -73,8 +73,22 @@ Parameters empty_parameters(const Config& config, const at::TensorOptions& optio
   return parameters;
 }
 
+// MKL chooses the code of a vector function at its first call. Two threads that share that call may
+// take different code, and the bits depend on luck: so each function is called once by one thread.
+static void choose_vector_functions() {
+  static const bool chosen = [] {
+    for (const auto type : {at::kFloat, at::kDouble})
+      for (const auto function : {&at::Tensor::exp, &at::Tensor::log, &at::Tensor::cos,
+                                  &at::Tensor::sin, &at::Tensor::sqrt})
+        (at::ones({1}, type).*function)();
+    return true;
+  }();
+  static_cast<void>(chosen);
+}
+
 Model::Model(Config config, Parameters parameters)
     : config_(std::move(config)), parameters_(std::move(parameters)) {
+  choose_vector_functions();
   for (int64_t i = 0; i < config_.num_layers; ++i)
     layers_.emplace_back(config_, config_.kind(i), [&](const std::string& leaf) {
       return parameter(fmt::format("layers.{}.{}", i, leaf));
