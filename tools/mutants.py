@@ -822,19 +822,19 @@ MUTANTS = [
         "moments-not-restored", "train/run_folder.cpp",
         "    x.copy_(it->second);",
         "    (void)x;",
-        "cli/train test_resumed_is_unbroken_to_the_bit", "a resumed run forgets AdamW's moments",
+        "cli/resume test_resumed_is_unbroken_to_the_bit", "a resumed run forgets AdamW's moments",
     ),
     Mutant(
         "metrics-not-cut", "train/trainer.cpp",
         "  cut_metrics(around_.out, step_);",
         "",
-        "cli/train test_resumed_is_unbroken_to_the_bit", "lines behind the checkpoint stay",
+        "cli/resume test_resumed_is_unbroken_to_the_bit", "lines behind the checkpoint stay",
     ),
     Mutant(
         "abandoned-step-keeps-memories", "train/trainer.cpp",
         "      states_ = states_before;",
         "",
-        "cli/train test_a_signal_does_not_wait_for_a_long_step",
+        "cli/resume test_a_signal_does_not_wait_for_a_long_step",
         "memories of a step that a signal ended are read twice",
     ),
     Mutant(
@@ -853,7 +853,7 @@ MUTANTS = [
         "states-not-restored", "train/run_folder.cpp",
         "    restore_states(checkpoint / state_name(workers.rank()), snapshot.model.layers().size(),",
         "    std::ignore = std::tuple(snapshot.model.layers().size(),",
-        "cli/train test_resumed_is_unbroken_to_the_bit", "a resumed run forgets its memories",
+        "cli/resume test_resumed_is_unbroken_to_the_bit", "a resumed run forgets its memories",
     ),
     Mutant(
         "no-manifest", "train/run_folder.cpp",

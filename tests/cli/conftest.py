@@ -1,5 +1,6 @@
 """What the command-line tests share. BMOJO_BIN names the folder of the programs."""
 
+import io
 import json
 import os
 import resource
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 
 # A B'MOJO of a few kilobytes, as flags.
 FIELDS = """vocab_size=40 hidden_size=12 num_layers=2 ssm_inner_size=10 ssm_state_size=3
@@ -64,6 +66,33 @@ def small(bmojo, tmp_path):
     """Its checkpoint."""
     bmojo("init", *SMALL, "--out", tmp_path / "small")
     return tmp_path / "small"
+
+
+@pytest.fixture
+def text(bmojo, tmp_path):
+    """Token shards of some text."""
+    (tmp_path / "text").mkdir()
+    for i in range(5):
+        words = " ".join(f"word{(i * 7 + j * j) % 97}" for j in range(900))
+        (tmp_path / "text" / f"{i}.txt").write_text(words)
+    bmojo("tokenize", "--tokenizer", "bytes", "--out", tmp_path / "tokens", tmp_path / "text")
+    return tmp_path / "tokens"
+
+
+@pytest.fixture(scope="module")
+def pieces(bmojo, tmp_path_factory):
+    """text.txt, a SentencePiece model of it, and tokens/, its shards."""
+    folder = tmp_path_factory.mktemp("pieces")
+    words = [f"word{i * i % 89} und so weiter" for i in range(3000)]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(words), model_writer=model, vocab_size=120, model_type="bpe",
+        minloglevel=2, num_threads=1, hard_vocab_limit=False)
+    (folder / "tokenizer.model").write_bytes(model.getvalue())
+    (folder / "text.txt").write_text(" ".join(words))
+    bmojo("tokenize", "--tokenizer", folder / "tokenizer.model", "--out", folder / "tokens",
+          folder / "text.txt")
+    return folder
 
 
 def listing(folder):

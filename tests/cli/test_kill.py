@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from test_train import metrics, streams, text, weights  # noqa: F401
+from training import metrics, streams, weights
 
 STEPS = 2  # the first saved by --save-every, the second as the best and the last
 MOST_CALLS = 1000

@@ -10,7 +10,7 @@ import subprocess
 import time
 import tomllib
 
-from test_train import RECIPE, TASK, contents, losses, messages, weights
+from training import RECIPE, TASK, contents, losses, messages, weights
 
 
 def test_a_run_in_use_is_refused(bmojo, tmp_path):

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from test_train import WIDE, metrics, text, weights  # noqa: F401
+from training import WIDE, metrics, weights
 
 # Every token is scored, and 4,096 are computed at once: the head's products are split as well.
 ROWS, LENGTH = 32, 256

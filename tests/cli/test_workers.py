@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_train import TASK, TINY, losses, metrics, streams, text, weights  # noqa: F401
+from training import TASK, TINY, losses, metrics, streams, weights
 
 # Small steps of the weights: what rounding changes stays as small as it was.
 RECIPE = [*TINY, *TASK, "--batch-tokens", 8 * 48, "--micro-batch", 2, "--lr", 1e-3, "--ssm-lr",

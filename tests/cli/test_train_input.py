@@ -1,0 +1,166 @@
+"""Bad input of `bmojo train`: one line, exit 2, nothing written."""
+
+import shutil
+import tomllib
+
+import pytest
+from test_malformed import ABSENT, NORM, replace_tensor, truncate
+from training import RECIPE, TASK, TINY, streams
+
+
+def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
+    out = tmp_path / "out"
+
+    def refused(*flags, out=out):
+        message = bmojo("train", *flags, "--out", out, code=2)
+        assert not (tmp_path / "out").exists()
+        return message
+
+    assert refused(*TINY) == "bmojo: --task or --data: one is needed, got neither"
+    absent = f"bmojo: {tmp_path}/absent: must be a readable file, got No such file or directory"
+    assert refused(*TINY, "--data", tmp_path / "absent") == absent
+    val = ["--val-data", tmp_path / "absent"]
+    for dry in ([], ["--dry-run"]):  # what cannot start has no plan
+        assert refused(*TINY, "--data", text, *val, *dry) == absent
+    (tmp_path / "bare").mkdir()
+    assert refused(*TINY, "--data", tmp_path / "bare") == (
+        f"bmojo: {tmp_path}/bare: folder must hold *.tokens shards, got none; bmojo tokenize writes "
+        "them")
+    raw, held = next(text.glob("*.tokens")).read_bytes(), bmojo.json("inspect", text)["tokens"]
+    for damaged, fault in [
+        (b"", "must be a token shard of at least 256 bytes, got 0"),
+        (b"a text " * 50, "must be a token shard, got a file of another kind"),
+        (raw[:-100], f"must be as long as {held} tokens and 5 documents take, got {len(raw) - 100} "
+                     "bytes; the file is damaged or cut off"),
+    ]:
+        (tmp_path / "a.tokens").write_bytes(damaged)
+        assert refused(*TINY, "--data", tmp_path / "a.tokens") == f"bmojo: {tmp_path}/a.tokens: {fault}"
+    small = [*TINY, "--set", "vocab_size=100"]
+    assert refused(*small, "--data", text) == (
+        "bmojo: vocab_size: must be at least the data's = 257, got 100")
+    assert refused(*small, *TASK) == "bmojo: vocab_size: must be the task's = 40, got 100"
+    assert refused(*TINY, *TASK, "--batch-tokens", 50) == (
+        "bmojo: --batch-tokens: must be a multiple of 48 (segment x bptt x workers), got 50")
+    assert refused(*TINY, "--task", "mqar:pairs=20,length=48,vocab=100") == (
+        "bmojo: task mqar: length must be at least 4 x pairs + gap = 80, got 48; length=80 or "
+        "pairs=12 would fit")
+    assert refused("--run", tmp_path / "none.toml").startswith(
+        "bmojo: --run: must be a readable file, got '")
+    odd = tmp_path / "odd.toml"
+    for content, fault in [
+        ('colour = "red"\n', "1: key 'colour' is not known"),
+        ("micro-batch = 2", "1: key 'micro-batch' is not known; write 'micro_batch'"),
+        ("steps = 1\n\nsteps = 2\n", f"3: key 'steps' must stand once, got it again after {odd}:1"),
+        ("steps = 1\n[model]\nlr = 1\n",
+         "2: must be key = value, got the table '[model]'; a run file has none"),
+        ("steps = ten", "1: value must be text in quotes, a number, true, false or a list of them, "
+                        "got 'ten'"),
+        ("steps = '1x'", "1: --steps: must be a whole number below 2^63, got '1x'"),
+        ("steps = 1.0", "1: --steps: must be a whole number below 2^63, got '1.0'"),
+        ("steps = 0", "1: --steps: must be at least 1, got 0"),
+        ("steps = [1, 2]", "1: key 'steps' must have one value, got a list"),
+        ('task = ""', "1: --task: must hold text, got none; leave it out"),
+        ("recompute = 5", "1: --recompute: must be true or false, got '5'"),
+        ('recompute = "yes"', "1: --recompute: must be true or false, got 'yes'"),
+    ]:
+        odd.write_text(content)
+        assert refused("--run", odd) == f"bmojo: {odd}:{fault}"
+    for content in ("save_every = 10m", "lr = 5.", "steps = 0100"):  # as tomllib has it
+        odd.write_text(content)
+        with pytest.raises(tomllib.TOMLDecodeError):
+            tomllib.loads(content)
+        assert "1: value must be text in quotes, a number" in refused("--run", odd)
+    for number in ("1x", "1e3", "0x10", "99999999999999999999", "", " 1"):
+        for flag in ("--steps", "--seed"):
+            assert refused(*TINY, *TASK, flag, number) == (
+                f"bmojo: {flag}: must be a whole number below 2^63, got '{number}'")
+    for number in ("1,5", "0x10", "1e999", "1e"):
+        assert refused(*TINY, *TASK, "--lr", number) == f"bmojo: --lr: must be a number, got '{number}'"
+    assert refused(*TINY, *TASK, "--recompute=no") == (
+        "bmojo: --recompute: must be true or false, got 'no'")
+    assert bmojo.json("train", *TINY, *TASK, "--steps", "0100", "--dry-run")["steps"] == 100
+    assert refused(*TINY, *TASK, "--set", "fading_tokens=0", "--set", "fading_residual=false",
+                   "--set", "innovation_bias=false") == (
+        "bmojo: config: fading_tokens = 0 needs fading_residual or innovation_bias to train, got "
+        "neither; the SSM would receive no gradient")
+    assert refused(*TINY, *TASK, "--warmup", 2) == "bmojo: --warmup: must be from 0 to 1, got 2"
+    for flag in ("--micro-batch", "--keep", "--eval-every", "--seed", "--sample-every"):
+        message = refused(*TINY, *TASK, flag, -3)
+        assert message == f"bmojo: {flag}: must be at least 0, got -3"
+    for flag in ("--steps", "--tokens", "--batch-tokens"):  # inside, 0 means the default
+        for given in (0, -3):
+            assert refused(*TINY, *TASK, flag, given) == (
+                f"bmojo: {flag}: must be at least 1, got {given}")
+    message = refused(*TINY, *TASK, "--max-skips", 0)
+    assert message.startswith("bmojo: --max-skips: must be ") and message.endswith(", got 0")
+    for dry in ([], ["--dry-run"]):
+        assert refused(*TINY, "--data", text, "--context", 999999, "--segment", 999999,
+                       "--batch-tokens", 999999, *dry) == (
+            f"bmojo: data: must hold at least 1000000 tokens for a context of 999999, got {held}")
+        assert refused(*TINY, "--data", text, "--val-fraction", 1e-9, *dry) == (
+            "bmojo: validation: must hold more than 2048 tokens, got 0")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "something").write_text("mine")
+    message = bmojo("train", *RECIPE, "--out", full, code=2)
+    assert message.startswith("bmojo: --out: folder must be new or empty, got '")
+    assert message.endswith("; give --resume to go on with a run")
+    assert bmojo("train", *RECIPE, "--out", full, "--dry-run", code=2) == message
+    message = bmojo("train", "--resume", "--out", full, code=2)
+    assert message.startswith("bmojo: --out: must be the folder of a run to resume, got '")
+    assert message.endswith(" without run.toml")
+    assert [path.name for path in full.iterdir()] == ["something"]
+    assert (full / "something").read_text() == "mine"
+    (full / "something").rename(full / "run.json")  # of the name that a run killed early leaves
+    (full / "run.json").write_text("{}")
+    assert bmojo("train", *RECIPE, "--out", full, code=2) == (
+        f"bmojo: {full}/run.json: must hold config and source of a run, got another file")
+    assert (full / "run.json").read_text() == "{}"
+    assert bmojo("train", *RECIPE, code=2) == "bmojo: --out: must name the run's folder, got none"
+
+
+@pytest.mark.parametrize("flags", [
+    ["--segment", 2**62, "--bptt", 4],
+    ["--segment", 2**40, "--bptt", 2**40],
+    ["--bptt", 2**41],
+    ["--batch-tokens", 2**62],
+    ["--micro-batch", 2**62],
+    ["--context", 2**62],
+    ["--steps", 2**62],
+    ["--tokens", 2**62],
+    ["--workers", 2**40, "--segment", 2**24],
+    ["--threads", 2**32],
+    ["--steps", 2**40, "--segment", 2**20, "--batch-tokens", 2**40],
+], ids=lambda flags: flags[0])  # fmt: skip
+def test_sizes_whose_products_overflow(bmojo, text, flags):
+    message = bmojo("train", *TINY, "--data", text, *flags, "--dry-run", code=2)
+    assert message.startswith("bmojo: --") and "must be" in message
+
+
+# --- damage that must be found before the run's folder is made -----------------------------------
+
+
+@pytest.mark.parametrize("damage, fault", [
+    (truncate, "/model.safetensors: tensor "),
+    (lambda folder: replace_tensor(folder, NORM, ABSENT), f": tensor '{NORM}' is missing"),
+    (lambda folder: (folder / "model.safetensors").unlink(), ": folder must hold model.safetensors"),
+], ids=["cut", "absent", "gone"])  # fmt: skip
+def test_nothing_begins_from_damaged_weights(bmojo, tmp_path, small, damage, fault):
+    damage(small)
+    for dry in (["--dry-run"], []):
+        message = bmojo("train", "--init-from", small, *TASK, "--batch-tokens", 8 * 48, "--steps", 1,
+                        "--out", tmp_path / "run", *dry, code=2)
+        assert message.startswith(f"bmojo: {small}{fault}")
+        assert not (tmp_path / "run").exists()
+
+
+def test_nothing_begins_with_a_damaged_tokenizer(bmojo, tmp_path, pieces):
+    shutil.copytree(pieces / "tokens", tmp_path / "tokens")
+    file = tmp_path / "tokens/tokenizer.model"
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1])):
+        file.write_bytes(damaged)
+        message = bmojo("train", *streams(tmp_path / "tokens"), "--steps", 1, "--out",
+                        tmp_path / "run", code=2)
+        assert message.startswith(f"bmojo: {file}: ")
+        assert not (tmp_path / "run").exists()
