@@ -25,8 +25,10 @@ build: setup
 demo: build
 	@.venv/bin/python tools/demo.py --bin $(BUILD)/bin
 
+# What was skipped is said at the end, with the reason.
 test: build
-	@ctest --preset release
+	@ctest --preset release; code=$$?; grep -hE "^SKIPPED|: Skipped$$" \
+	  $(BUILD)/Testing/Temporary/LastTest.log || true; exit $$code
 
 test-fast: build
 	@ctest --preset release -L fast

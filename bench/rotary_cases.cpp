@@ -55,9 +55,9 @@ Tensors make(const Shape& s) {
 }
 
 // Once a step, for all layers: not timed.
-nn::Angles angles(const Shape& s) {
+nn::Angles angles(const Shape& s, at::ScalarType type) {
   const auto position = (at::arange(s.B * s.L, at::kLong) + s.start).view({s.B, s.L});
-  return nn::rotary_angles(position, s.d, s.theta);
+  return nn::rotary_angles(position, s.d, s.theta, type);
 }
 
 }  // namespace
@@ -69,8 +69,9 @@ std::vector<Case> rotary_cases() {
     cases.push_back({.kernel = "rotary",
                      .name = s.name,
                      .make = [s] { return make(s); },
-                     .run = [angles = angles(s)](const Tensors& in) -> Tensors {
-                       return {nn::rotate(in[0], angles)};
+                     .run = [fp32 = angles(s, at::kFloat),
+                             fp64 = angles(s, at::kDouble)](const Tensors& in) -> Tensors {
+                       return {nn::rotate(in[0], in[0].scalar_type() == at::kFloat ? fp32 : fp64)};
                      },
                      .forward = {3 * n, 8 * n},
                      .backward = {3 * n, 8 * n},

@@ -1,5 +1,5 @@
 """`make demo`: B'MOJO and the same model without its eidetic memory learn to recall what lies
-beyond their reach, side by side, and are asked on sequences that neither has seen.
+beyond their reach, side by side, and are asked on sequences that neither was trained on.
 
 The recipe is configs/demo.toml. `--seeds 5 --json-out F.json` repeats the experiment and keeps each
 seed as it comes; a seed that is in the file, of the same recipe, is not run again.

@@ -198,7 +198,8 @@ MUTANTS = [
     Mutant(
         "rotary-query-off-by-one", "nn/layer.cpp",
         "q = rotate(q, layout.angles);",
-        "q = rotate(q, rotary_angles(layout.positions + 1, config_.head_size, config_.rope_theta));",
+        "q = rotate(q, rotary_angles(layout.positions + 1, config_.head_size, config_.rope_theta, "
+        "q.scalar_type()));",
         ORACLE, "queries turned by t + 1, keys by t",
     ),
     Mutant(
@@ -206,7 +207,7 @@ MUTANTS = [
         "return key_value(y_f, fading_k_, fading_v_, angles);",
         "return key_value(y_f, fading_k_, fading_v_, config_.rope_theta == 0 ? angles : "
         "rotary_angles(take_rows(layout.positions.flatten(), layout.fading_token) + 1, "
-        "config_.head_size, config_.rope_theta));",
+        "config_.head_size, config_.rope_theta, y_f.scalar_type()));",
         ORACLE, "the fading key of y_p turned by p + 1",
     ),
     Mutant(

@@ -81,11 +81,14 @@ def transformers_mamba():
     return list(model.parameters()), lambda ids: model(ids, use_cache=False).logits
 
 
+# Of each: the modules it needs, how it is made.
+MISTRAL = ["transformers.models.mistral.modeling_mistral"]
 MODELS = {
-    "mistral": lambda: mistral(sliding=False),
-    "mistral-sliding": lambda: mistral(sliding=True),
-    "mambapy": mambapy,
-    "transformers-mamba": transformers_mamba,
+    "mistral": (MISTRAL, lambda: mistral(sliding=False)),
+    "mistral-sliding": (MISTRAL, lambda: mistral(sliding=True)),
+    "mambapy": (["mambapy.mamba"], mambapy),
+    "transformers-mamba": (["transformers.models.mamba.modeling_mamba", "mambapy.pscan"],
+                           transformers_mamba),
 }
 COMPILED = "-compiled"  # behind a name: the same under torch.compile
 
@@ -94,11 +97,13 @@ def train(name, length, batch, repeat, warm_ups):
     compiled = name.endswith(COMPILED)
     if compiled:
         importlib.import_module("torch._inductor.compile_fx")  # the compiler is not the model's
-    importlib.import_module("transformers")  # memory, nor is the library
+    modules, make = MODELS[name.removesuffix(COMPILED)]
+    for module in modules:
+        importlib.import_module(module)  # memory, nor is the library
 
     torch.manual_seed(0)
     before = status_bytes("VmRSS")
-    parameters, logits = MODELS[name.removesuffix(COMPILED)]()
+    parameters, logits = make()
 
     def loss(inputs, targets):
         return F.cross_entropy(logits(inputs).flatten(0, 1), targets.flatten())
@@ -149,7 +154,38 @@ def scan_peers(shapes, name):
     inputs = [leaf(shape) for shape in shapes[:8]]
     with torch.no_grad():
         inputs[5].copy_(-torch.arange(1.0, shapes[5][1] + 1).expand(shapes[5]))
+        inputs[7].sub_(3)  # steps of the size that models begin with
     yield "mambapy pscan", scan, inputs
+
+
+def added(visible):
+    """As SDPA adds it to the scores; of booleans it makes this at every call."""
+    return torch.zeros(visible.shape).masked_fill(~visible, -float("inf"))
+
+
+def blocks_of(block, window):
+    """Windowed attention as one batch of SDPA: `block` queries with the keys they may see."""
+    @functools.cache
+    def mask(count):
+        key, query = torch.arange(window + block) - window, torch.arange(block)[:, None]
+        visible = (key <= query) & (query - key < window)
+        return added(visible & (key + block * torch.arange(count)[:, None, None] >= 0)).unsqueeze(1)
+
+    def attention(q, k, v):
+        length = q.size(2)
+        count = -(-length // block)
+        behind = count * block - length
+
+        def cut(x):  # [1, G, L, d] to [count, G, window + block, d]
+            x = F.pad(x, (0, 0, window, behind)).unfold(2, window + block, block)
+            return x[0].permute(1, 0, 3, 2)
+
+        blocks = F.pad(q, (0, 0, 0, behind))[0].unflatten(1, (count, block)).transpose(0, 1)
+        y = F.scaled_dot_product_attention(blocks, cut(k), cut(v), attn_mask=mask(count),
+                                           enable_gqa=True)
+        return y.transpose(0, 1).flatten(1, 2)[None, :, :length]
+
+    return attention
 
 
 def attention_peers(shapes, name):
@@ -160,7 +196,7 @@ def attention_peers(shapes, name):
     q = leaf((1, heads, length, head))
     k, v = leaf((1, groups, length, head)), leaf((1, groups, length, head))
     t = torch.arange(length)
-    mask = (t[:, None] >= t) & (t[:, None] - t < window)
+    mask = added((t[:, None] >= t) & (t[:, None] - t < window))
     ways = {"causal": {"is_causal": True}} if window == length else {}
     for way, words in (ways | {"mask": {"attn_mask": mask}}).items():
         yield (f"SDPA, {way}", lambda q, k, v, words=words: F.scaled_dot_product_attention(
@@ -170,6 +206,9 @@ def attention_peers(shapes, name):
                F.scaled_dot_product_attention(
                    q, k.repeat_interleave(heads // groups, 1),
                    v.repeat_interleave(heads // groups, 1), **words), [q, k, v])
+    if window < length:
+        for block in (window // 4, window // 2, window):
+            yield f"SDPA, blocks of {block}", blocks_of(block, window), [q, k, v]
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     blocks = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < window), None, None, length,
@@ -278,6 +317,15 @@ def cross_entropy_peers(shapes, name):
     targets = torch.randint(shapes[1][0], (x.numel() // shapes[0][-1],))
     yield ("linear, cross_entropy",
            lambda x, w: F.cross_entropy(F.linear(x, w).flatten(0, -2), targets), [x, weight])
+    # torch's own makes the gradients in the forward pass, as ours does; with what it finds best in
+    # chunks, with none, and with chunks as large as ours.
+    for way, words in (("", {}), (", whole", {"chunking_method": None}),
+                       (", chunks of 512", {"chunking_method": None, "batch_chunk_size": 512})):
+        def fused(x, w, words=words):
+            return F.linear_cross_entropy(x.flatten(0, -2), w, targets,
+                                          options=torch.nn.LinearCrossEntropyOptions(**words))
+
+        yield "linear_cross_entropy" + way, fused, [x, weight]
 
 
 def rotary_peers(shapes, name):
@@ -310,7 +358,7 @@ ELEMENTWISE = {"rms_norm", "add_rms_norm", "swiglu", "causal_conv1d_silu", "inno
 
 SC_LEVEL3_CACHE_SIZE = 194  # glibc's; Python has no name for it
 PATIENCE = 4.0  # seconds a kernel's peer may be repeated for
-COMPILE_SECONDS, COMPILE_ALL_SECONDS = 30.0, 90.0  # that compiling one, and all, may take
+COMPILE_SECONDS, COMPILE_ALL_SECONDS = 30.0, 150.0  # that compiling one, and all, may take
 
 
 @functools.cache

@@ -418,6 +418,7 @@ def outputs(name, shapes):
     for label, function, inputs in peers.KERNELS[name](shapes, "a"):
         yield label, inputs, function(*inputs)
 
+sum_of = sum
 close = lambda a, b: torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 found = list(outputs("innovation", [[2, 9, 5], [2, 3, 5]]))
 assert [label for label, _, _ in found] == ["shifts", "conv1d"]
@@ -443,8 +444,72 @@ for label, (scores,), kept in found:
 close(y, gain * x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt())
 (_, (gain, a, b), (y, x)), = outputs("add_rms_norm", [[2, 3, 8], [2, 3, 8], [8]])
 close(x, a + b)
-(_, _, conv), (_, _, shifts) = outputs("causal_conv1d_silu", [[2, 9, 6], [6, 1, 4], [6], [2, 3, 6]])
-close(conv, shifts)
+close(y, gain * x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt())
+
+found = list(outputs("causal_conv1d_silu", [[2, 9, 6], [6, 1, 4], [6], [2, 3, 6]]))
+assert len(found) == 2
+for label, (x, weight, bias), y in found:
+    for t in range(9):
+        sum = bias + sum_of(weight[:, 0, 3 - i] * x[:, t - i] for i in range(4) if t >= i)
+        close(y[:, t], sum * sum.sigmoid())
+
+shapes = [[2, 9, 5]] * 3 + [[2, 9, 3]] * 2 + [[5, 3], [5], [5], [2, 5, 3]]
+(_, (x, dt, z, B, C, A, D, bias), y), = outputs("selective_scan", shapes)
+h = torch.zeros(2, 5, 3)
+for t in range(9):
+    step = F.softplus(dt[:, t] + bias)[..., None]
+    h = (step * A).exp() * h + step * B[:, t, None] * x[:, t, :, None]
+    out = (h * C[:, t, None]).sum(-1) + D * x[:, t]
+    close(y[:, t], out * z[:, t] * z[:, t].sigmoid())
+
+peers.WINDOW = 8
+for name, length, labels in (("window_2k", 21, 5), ("full_2k", 21, 4)):
+    tried = 0
+    for label, function, (q, k, v) in peers.KERNELS["memory_attention"](
+            [[length, 4, 6], [30, 2, 2, 6]], name):
+        if label == "flex_attention":
+            continue
+        tried += 1
+        y = function(q, k, v)
+        for t in range(length):
+            first = 0 if name == "full_2k" else max(0, t - 7)
+            for head in range(4):
+                keys, values = (x[0, head // 2, first:t + 1] for x in (k, v))
+                weights = (keys @ q[0, head, t] / 6 ** 0.5).softmax(0)
+                close(y[0, head, t], weights @ values)
+    assert tried == labels, (name, tried)
+
+for label, (gate, up), y in outputs("swiglu", [[2, 3, 5], [2, 3, 5]]):
+    close(y, gate * gate.sigmoid() * up)
+for label, (x,), y in outputs("rotary", [[2, 7, 3, 6]]):
+    turned = torch.view_as_complex(torch.stack(x.chunk(2, -1), -1)) * torch.polar(
+        torch.ones(7, 1, 3), torch.arange(7.0)[:, None, None] * 1e4 ** (-torch.arange(3) / 3))
+    close(y, torch.cat((turned.real, turned.imag), -1))
+
+found = []
+for label, function, (x, weight) in peers.KERNELS["linear_cross_entropy"]([[2, 700, 8], [30, 8]], "a"):
+    loss = function(x, weight)
+    found.append((label, loss, *torch.autograd.grad(loss, (x, weight))))
+assert [label for label, *_ in found] == [
+    "linear, cross_entropy", "linear_cross_entropy", "linear_cross_entropy, whole",
+    "linear_cross_entropy, chunks of 512"]
+# Each draws inputs once: the plain one is the formula, the others must equal it.
+for label, *values in found[1:]:
+    for value, plain in zip(values, found[0][1:]):
+        close(value, plain)
+""")
+
+
+@pytest.mark.parametrize("name", ["mistral", "mambapy", "transformers-mamba"])
+def test_a_peers_memory_is_without_its_library(name):
+    """Modules that come with the model would be counted as the model's."""
+    python(f"""
+import sys, torch, peers
+peers.WIDTH, peers.VOCABULARY, peers.HEAD = 128, 50, 64
+peers.status_bytes = lambda field: loaded.append(len(sys.modules)) or 0
+loaded = []
+result = peers.train({name!r}, 16, 1, 1, 1)
+assert loaded[0] == loaded[1], loaded
 """)
 
 

@@ -1,6 +1,7 @@
 """`bmojo train --resume`: unbroken to the bit, and what is refused."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -117,6 +118,36 @@ def test_resume_refuses_another_run(bmojo, tmp_path, text):
     shutil.rmtree(text)
     bmojo("tokenize", "--tokenizer", "bytes", "--out", text, tmp_path / "other.txt")
     assert "data must be" in bmojo("train", "--resume", "--out", stream, code=2)
+
+
+def test_a_dry_run_refuses_what_the_run_would(bmojo, tmp_path):
+    run = tmp_path / "run"
+    bmojo("train", *RECIPE, "--steps", 2, "--out", run)
+    toml = run / "run.toml"
+    toml.write_text(re.sub(r"(?m)^lr = .*$", "lr = 0.5", toml.read_text()))
+    for dry in (["--dry-run"], []):
+        message = bmojo("train", "--resume", *dry, "--out", run, code=2)
+        assert re.search(r"\blr must be 0.01\b.*got 0.5", message), message
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_first_step_exits_130(bmojo, tmp_path, sent):
+    os.mkfifo(tmp_path / "model.json")
+    process = subprocess.Popen([bmojo.path, "train", "--config", tmp_path / "model.json", *TASK, "--out",
+                                tmp_path / "run"])
+    try:
+        while process.poll() is None:
+            try:  # succeeds once it reads there
+                end = os.open(tmp_path / "model.json", os.O_WRONLY | os.O_NONBLOCK)
+                break
+            except OSError:
+                time.sleep(0.01)
+        process.send_signal(sent)
+        assert process.wait(timeout=60) == 130
+        os.close(end)
+    finally:
+        process.kill()
+    assert not (tmp_path / "run").exists()
 
 
 def test_resume_refuses_a_model_that_was_edited(bmojo, tmp_path):

@@ -140,6 +140,27 @@ def test_sizes_whose_products_overflow(bmojo, text, flags):
 # --- damage that must be found before the run's folder is made -----------------------------------
 
 
+def test_validation_must_fit_its_data(bmojo, tmp_path, text, pieces):
+    recipe = [*TINY, "--data", text, "--dry-run"]
+    assert bmojo("train", *recipe, "--val-data", text, "--val-fraction", 0.1, code=2) == (
+        "bmojo: --val-data and --val-fraction: must be one of them, got both")
+    message = bmojo("train", *recipe, "--val-data", pieces / "tokens", code=2)
+    assert message.startswith("bmojo: --val-data: must be of the tokenizer of --data, got ")
+    assert bmojo("train", *TINY, *TASK, "--val-fraction", 0.1, "--dry-run", code=2) == (
+        "bmojo: --task: validates on fresh sequences, excludes --val-data and --val-fraction")
+
+
+def test_what_eval_and_task_refuse(bmojo, text, small):
+    def refused(*flags):
+        return bmojo("eval", "--model", small, *flags, code=2)
+
+    assert refused("--task", "mqar:pairs=4,length=48,vocab=60") == (
+        "bmojo: --task: vocabulary must be the model's = 40, got 60")
+    assert refused("--data", text) == (
+        "bmojo: --data: vocabulary must be at most the model's = 40, got 257")
+    assert "--show" in bmojo("task", "mqar:pairs=4,length=48,vocab=60", code=2)
+
+
 @pytest.mark.parametrize("damage, fault", [
     (truncate, "/model.safetensors: tensor "),
     (lambda folder: replace_tensor(folder, NORM, ABSENT), f": tensor '{NORM}' is missing"),

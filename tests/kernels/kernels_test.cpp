@@ -43,15 +43,20 @@ size_t at(int64_t i) { return static_cast<size_t>(i); }
 double silu(double x) { return x / (1 + std::exp(-x)); }
 
 // Runs a kernel over outputs of these sizes, first alone, then a thread a task: each number must be
-// written, and be the same.
+// written, and be the same. There must be more than one task.
 using Arrays = std::vector<std::vector<float>>;
 Arrays written(const std::vector<int64_t>& sizes,
                const std::function<void(Arrays&, const ParallelFor&)>& kernel) {
   Arrays alone, shared;
   for (auto* out : {&alone, &shared})
     for (const auto size : sizes) out->emplace_back(at(size), NAN);
+  int64_t most = 0;
   kernel(alone, serial_for);
-  kernel(shared, threads_for);
+  kernel(shared, [&](int64_t n, const Task& task) {
+    most = std::max(most, n);
+    threads_for(n, task);
+  });
+  EXPECT_GT(most, 1);
   for (const auto& out : alone)
     for (const auto value : out) EXPECT_TRUE(std::isfinite(value));
   EXPECT_EQ(alone, shared);
@@ -195,8 +200,7 @@ struct AttentionData {
     if (holes) num_biased = 4;
   }
   MemoryAttention attention() const {
-    return {.num_tokens = T,
-            .num_pieces = 2,
+    return {.num_pieces = 2,
             .num_keys = S,
             .num_heads = H,
             .num_kv_heads = G,
@@ -205,7 +209,6 @@ struct AttentionData {
             .q = q.data(),
             .q_stride = H * d,
             .pool = pool.data(),
-            .num_rows = R,
             .index = index.data(),
             .from = from.data(),
             .until = until.data(),
@@ -382,7 +385,7 @@ TEST_P(Kernels, NormIsOfTheSum) {
 }
 
 TEST_P(Kernels, SwiGluIsItsProduct) {
-  const int64_t R = 67, F = 71;
+  const int64_t R = 260, F = 71;
   const auto gate = normal(R * F, 1), up = normal(R * F, 2), grad = normal(R * F, 3);
   const SwiGlu in{.R = R, .F = F, .gate = {gate.data(), F}, .up = {up.data(), F}};
   const auto out = written({R * F}, [&](Arrays& to, const ParallelFor& parallel) {
@@ -395,7 +398,7 @@ TEST_P(Kernels, SwiGluIsItsProduct) {
 }
 
 TEST_P(Kernels, RotaryTurnsThereAndBack) {
-  const int64_t T = 37, H = 3, half = 5;
+  const int64_t T = 1200, H = 3, half = 5;
   const auto x = normal(T * H * 2 * half, 1), angle = normal(T * half, 2);
   std::vector<float> cosines, sines;
   for (const auto a : angle) {
@@ -429,12 +432,16 @@ TEST_P(Kernels, RotaryTurnsThereAndBack) {
 
 TEST_P(Kernels, CrossEntropyIsTheNegativeLogarithm) {
   for (const int64_t V : {1, 7, 8, 17, 100}) {
-    auto x = normal(3 * V, 1);
-    const auto before = x;
-    const std::vector<int64_t> target = {0, V / 2, V - 1};
-    std::vector<float> loss(3);
-    cross_entropy(x.data(), target.data(), 3, V, true, 2, loss.data(), serial_for);
-    for (size_t i = 0; i < 3; ++i) {
+    const int64_t n = 20;
+    const auto before = normal(n * V, 1);
+    std::vector<int64_t> target;
+    for (int64_t i = 0; i < n; ++i) target.push_back(i % 3 * (V - 1) / 2);
+    const auto out = written({n * V, n}, [&](Arrays& to, const ParallelFor& parallel) {
+      to[0] = before;
+      cross_entropy(to[0].data(), target.data(), n, V, true, 2, to[1].data(), parallel);
+    });
+    const auto &x = out[0], &loss = out[1];
+    for (size_t i = 0; i < at(n); ++i) {
       double sum = 0, gradient = 0;
       for (int64_t j = 0; j < V; ++j) {
         const auto at = i * static_cast<size_t>(V) + static_cast<size_t>(j);

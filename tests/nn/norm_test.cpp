@@ -16,20 +16,22 @@ using bench::normal;
 using test::relative_error, test::same_bits;
 
 TEST(Norm, EverySplitAndEveryStepGivesTheSameBits) {
-  const auto x = normal({2, 75, 37}, 1, 1), y = normal({2, 75, 37}, 1, 2),
-             gain = normal({37}, 1, 3);
-  const auto whole = rms_norm(x, gain, 1e-5);
-  const auto added = add_rms_norm(x, y, gain, 1e-5);
-  for (int64_t t = 0; t < 75; ++t) {
-    const auto step = add_rms_norm(x.narrow(1, t, 1), y.narrow(1, t, 1), gain, 1e-5);
-    EXPECT_TRUE(same_bits(rms_norm(x.narrow(1, t, 1), gain, 1e-5), whole.narrow(1, t, 1))) << t;
-    EXPECT_TRUE(
-        same_bits(rms_norm(x.narrow(1, t, 75 - t), gain, 1e-5), whole.narrow(1, t, 75 - t)));
-    EXPECT_TRUE(same_bits(step.sum, added.sum.narrow(1, t, 1))) << t;
-    EXPECT_TRUE(same_bits(step.norm, added.norm.narrow(1, t, 1))) << t;
-  }
-  EXPECT_TRUE(same_bits(added.sum, x + y));
-  EXPECT_TRUE(same_bits(added.norm, rms_norm(x + y, gain, 1e-5)));
+  test::on_every_target([] {
+    const auto x = normal({2, 75, 37}, 1, 1), y = normal({2, 75, 37}, 1, 2),
+               gain = normal({37}, 1, 3);
+    const auto whole = rms_norm(x, gain, 1e-5);
+    const auto added = add_rms_norm(x, y, gain, 1e-5);
+    for (int64_t t = 0; t < 75; ++t) {
+      const auto step = add_rms_norm(x.narrow(1, t, 1), y.narrow(1, t, 1), gain, 1e-5);
+      EXPECT_TRUE(same_bits(rms_norm(x.narrow(1, t, 1), gain, 1e-5), whole.narrow(1, t, 1))) << t;
+      EXPECT_TRUE(
+          same_bits(rms_norm(x.narrow(1, t, 75 - t), gain, 1e-5), whole.narrow(1, t, 75 - t)));
+      EXPECT_TRUE(same_bits(step.sum, added.sum.narrow(1, t, 1))) << t;
+      EXPECT_TRUE(same_bits(step.norm, added.norm.narrow(1, t, 1))) << t;
+    }
+    EXPECT_TRUE(same_bits(added.sum, x + y));
+    EXPECT_TRUE(same_bits(added.norm, rms_norm(x + y, gain, 1e-5)));
+  });
 }
 
 TEST(Norm, EitherOutputAloneHasItsGradient) {

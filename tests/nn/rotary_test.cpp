@@ -19,21 +19,23 @@ using bench::normal;
 using test::same_bits;
 
 at::Tensor turned(const at::Tensor& x, const at::Tensor& position, double theta) {
-  return rotate(x, rotary_angles(position, x.size(-1), theta));
+  return rotate(x, rotary_angles(position, x.size(-1), theta, x.scalar_type()));
 }
 
 TEST(Rotary, EverySplitAndEveryStepGivesTheSameBits) {
-  const auto x = normal({2, 75, 3, 22}, 1, 1);
-  const auto position = (at::arange(150, at::kLong) * 31).view({2, 75});
-  const auto whole = turned(x, position, 1e4);
-  for (int64_t t = 0; t < 75; ++t) {
-    EXPECT_TRUE(
-        same_bits(turned(x.narrow(1, t, 1), position.narrow(1, t, 1), 1e4), whole.narrow(1, t, 1)))
-        << t;
-    EXPECT_TRUE(same_bits(turned(x.narrow(1, t, 75 - t), position.narrow(1, t, 75 - t), 1e4),
-                          whole.narrow(1, t, 75 - t)))
-        << t;
-  }
+  test::on_every_target([] {
+    const auto x = normal({2, 75, 3, 22}, 1, 1);
+    const auto position = (at::arange(150, at::kLong) * 31).view({2, 75});
+    const auto whole = turned(x, position, 1e4);
+    for (int64_t t = 0; t < 75; ++t) {
+      EXPECT_TRUE(same_bits(turned(x.narrow(1, t, 1), position.narrow(1, t, 1), 1e4),
+                            whole.narrow(1, t, 1)))
+          << t;
+      EXPECT_TRUE(same_bits(turned(x.narrow(1, t, 75 - t), position.narrow(1, t, 75 - t), 1e4),
+                            whole.narrow(1, t, 75 - t)))
+          << t;
+    }
+  });
 }
 
 TEST(Rotary, ProductsDependOnTheDistanceAloneHoweverFar) {
@@ -68,7 +70,7 @@ TEST(Rotary, NamesTheArgumentThatIsWrong) {
     return "nothing was thrown";
   };
   const auto x = normal({2, 5, 3, 8}, 1, 1);
-  const auto angles = rotary_angles(at::zeros({2, 5}, at::kLong), 8, 1e4);
+  const auto angles = rotary_angles(at::zeros({2, 5}, at::kLong), 8, 1e4, at::kFloat);
   const auto turns = [&](const at::Tensor& x, const Angles& angles) {
     return message([&] { rotate(x, angles); });
   };
@@ -76,16 +78,16 @@ TEST(Rotary, NamesTheArgumentThatIsWrong) {
   EXPECT_EQ(turns(x, {angles.cos, {}}), "rotate: sin must be [2, 5, 4], got none");
   EXPECT_EQ(turns(x, {angles.cos.to(at::kMeta), angles.sin}),
             "rotate: cos must be on cpu, got meta");
-  EXPECT_EQ(turns(x, {angles.cos, angles.sin.to(at::kFloat)}),
-            "rotate: sin must be Double, got Float");
+  EXPECT_EQ(turns(x, {angles.cos, angles.sin.to(at::kDouble)}),
+            "rotate: sin must be Float, got Double");
   EXPECT_EQ(turns(x.narrow(3, 0, 7), angles),
             "rotate: x must be [..., heads, d], d even, none of them 0, got [2, 5, 3, 7]");
   EXPECT_EQ(turns(x.to(at::kLong), angles), "rotate: x must hold floating-point numbers, got Long");
-  EXPECT_EQ(message([] { rotary_angles(at::zeros({2}), 8, 1e4); }),
+  EXPECT_EQ(message([] { rotary_angles(at::zeros({2}), 8, 1e4, at::kFloat); }),
             "rotary_angles: position must be Long, got Float");
-  EXPECT_EQ(message([] { rotary_angles({}, 8, 1e4); }),
+  EXPECT_EQ(message([] { rotary_angles({}, 8, 1e4, at::kFloat); }),
             "rotary_angles: position must be Long, got none");
-  EXPECT_EQ(message([] { rotary_angles(at::zeros({2}, at::kLong), 7, 1e4); }),
+  EXPECT_EQ(message([] { rotary_angles(at::zeros({2}, at::kLong), 7, 1e4, at::kFloat); }),
             "rotary_angles: d must be even, got 7");
 }
 

@@ -36,22 +36,24 @@ SelectiveScan part(SelectiveScan scan, int64_t from, int64_t count, const at::Te
 }
 
 TEST(SelectiveScan, EverySplitAndEveryStepGivesTheSameBits) {
-  auto scan = random_scan(2, 75, 21, 7);
-  scan.starts = at::arange(150, at::kLong).remainder(31).eq(9).view({2, 75});
-  const auto whole = selective_scan(scan);
-  for (int64_t split = 1; split < 75; ++split) {
-    const auto a = selective_scan(part(scan, 0, split, scan.h0));
-    const auto b = selective_scan(part(scan, split, 75 - split, a.h));
-    EXPECT_TRUE(same_bits(at::cat({a.y, b.y}, 1), whole.y)) << split;
-    EXPECT_TRUE(same_bits(b.h, whole.h)) << split;
-  }
-  auto h = scan.h0;
-  for (int64_t t = 0; t < 75; ++t) {
-    const auto step = selective_scan(part(scan, t, 1, h));
-    EXPECT_TRUE(same_bits(step.y, whole.y.narrow(1, t, 1))) << t;
-    h = step.h;
-  }
-  EXPECT_TRUE(same_bits(h, whole.h));
+  test::on_every_target([] {
+    auto scan = random_scan(2, 75, 21, 7);
+    scan.starts = at::arange(150, at::kLong).remainder(31).eq(9).view({2, 75});
+    const auto whole = selective_scan(scan);
+    for (int64_t split = 1; split < 75; ++split) {
+      const auto a = selective_scan(part(scan, 0, split, scan.h0));
+      const auto b = selective_scan(part(scan, split, 75 - split, a.h));
+      EXPECT_TRUE(same_bits(at::cat({a.y, b.y}, 1), whole.y)) << split;
+      EXPECT_TRUE(same_bits(b.h, whole.h)) << split;
+    }
+    auto h = scan.h0;
+    for (int64_t t = 0; t < 75; ++t) {
+      const auto step = selective_scan(part(scan, t, 1, h));
+      EXPECT_TRUE(same_bits(step.y, whole.y.narrow(1, t, 1))) << t;
+      h = step.h;
+    }
+    EXPECT_TRUE(same_bits(h, whole.h));
+  });
 }
 
 TEST(SelectiveScan, ARowGivesTheSameBitsInAnyBatch) {

@@ -16,7 +16,7 @@ using test::Oracle, test::random_config, test::relative_error, test::strong_para
 constexpr double kRounding = 1e-10;  // double against double
 
 at::Tensor run_layer(const Model& model, const at::Tensor& x) {
-  const Layout layout(model.config(), Rows{x.size(0), x.size(1), {}, {}}, {}, at::kCPU);
+  const Layout layout(model.config(), Rows{x.size(0), x.size(1), {}, {}}, {}, x.options());
   const auto& layer = model.layers()[0];
   return layer.forward(x, layout, layer.initial_state(x.size(0))).x;
 }
@@ -37,7 +37,7 @@ at::Tensor torch_attention(const Model& model, const at::Tensor& x, const at::Te
   const auto v = heads(rows, "attention.v_proj.weight", c.num_kv_heads);
   if (c.rope_theta > 0) {
     const auto position = at::arange(x.size(1)).expand({x.size(0), -1});
-    const auto angles = rotary_angles(position, c.head_size, c.rope_theta);
+    const auto angles = rotary_angles(position, c.head_size, c.rope_theta, q.scalar_type());
     q = rotate(q.transpose(1, 2), angles).transpose(1, 2);
     k = rotate(k.transpose(1, 2), angles).transpose(1, 2);
   }

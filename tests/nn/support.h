@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <random>
 #include <string>
 
+#include "bmojo/kernels/cpu.h"
 #include "bmojo/model/tensors.h"
 #include "bmojo/nn/model.h"
 
@@ -108,6 +110,21 @@ inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
   const auto x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
   const double smallest = std::numeric_limits<float>::min();
   return ((x - y).abs().max() / y.abs().max().clamp_min(smallest)).item<double>();
+}
+
+// Calls work with every instruction set that this CPU has, with one thread and with two.
+template <typename Work>
+void on_every_target(Work&& work) {
+  const int threads = at::get_num_threads();
+  for (const auto& target : kernels::simd_targets())
+    for (const int count : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{}, {} threads", target, count));
+      kernels::use_target(target);
+      at::set_num_threads(count);
+      work();
+    }
+  kernels::use_target("");
+  at::set_num_threads(threads);
 }
 
 // Byte for byte, unlike Tensor::equal: -0 is not 0, and a NaN is itself.

@@ -29,9 +29,10 @@ constexpr std::array kMemoryFields = {"eidetic_tokens", "fading_tokens", "window
 
 volatile std::sig_atomic_t deferred = 0;
 volatile std::sig_atomic_t received = 0;
+volatile std::sig_atomic_t exit_code = 0;  // 0: 128 + the signal
 
 void on_signal(int signal) {
-  if (!deferred) _exit(128 + signal);
+  if (!deferred) _exit(exit_code != 0 ? exit_code : 128 + signal);
   received = signal;
 }
 
@@ -131,6 +132,8 @@ int run(int argc, char** argv, const char* program, std::initializer_list<AddVer
     return report(failure.what(), kRunFailed);
   }
 }
+
+void end_with_130() { exit_code = 130; }
 
 void defer_interrupts() { deferred = 1; }
 

@@ -29,6 +29,7 @@ struct Interrupted {
 struct Exit {
   int code;
 };
+void end_with_130();  // from here on, whichever signal it is
 void defer_interrupts();
 void check_interrupted();
 int interrupted_by();  // the signal that waits, or 0

@@ -8,6 +8,7 @@
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/train/evaluate.h"
+#include "bmojo/train/run_folder.h"
 
 namespace bmojo {
 namespace {
@@ -48,7 +49,7 @@ void eval_text(const nn::Model& model, const Options& options) {
   require(data.vocab_size() <= model.config().vocab_size,
           "--data: vocabulary must be at most the model's = {}, got {}", model.config().vocab_size,
           data.vocab_size());
-  require_tokenizer_of(checkpoint_folder(options.model), data);
+  train::require_tokenizer_of(checkpoint_folder(options.model), data);
   Progress progress("eval", "tok", options.common.quiet);
   const auto [total, by_position] = train::score_text(
       model, data, [&](int64_t done) { progress.update(done, data.num_tokens()); });

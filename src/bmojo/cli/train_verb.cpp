@@ -128,7 +128,7 @@ Job prepare(Recipe recipe, const std::optional<Started>& started, const std::str
     job.config = model_config(job.recipe);
     set_vocabulary(job);
     if (job.data && !job.recipe.init_from.empty())
-      require_tokenizer_of(checkpoint_folder(job.recipe.init_from), *job.data);
+      train::require_tokenizer_of(checkpoint_folder(job.recipe.init_from), *job.data);
   }
   validate(job.config);
   train::check_trainable(job.config);
@@ -198,7 +198,10 @@ void check_start(const Job& job, const Options& options, const std::optional<Sta
   const bool is_given = !job.recipe.init_from.empty();
   if (started) {
     train::require_same(started->record.source, source.identity(), options.out);
-    if (!train::find_checkpoint(options.out, say) && is_given)
+    if (const auto step = train::find_checkpoint(options.out, say))
+      train::require_same(train::load_progress(train::step_folder(options.out, *step)).at("recipe"),
+                          fixed_fields(job.recipe), options.out);
+    else if (is_given)
       check_model(job, *started, options.out);
   } else {
     if (is_given) const Checkpoint whole(checkpoint_folder(job.recipe.init_from));
@@ -239,8 +242,9 @@ void print_result(const train::Trainer& trainer, const Options& options) {
                        {"log_seconds", overhead.logging},
                        {"save_seconds", overhead.saving},
                        {"out", options.out}});
-  fmt::print("{}: step {}, loss {:.4f}{}\n", options.out, trainer.num_steps_done(),
-             trainer.last_loss(), best ? fmt::format(", best validation {:.4f}", *best) : "");
+  fmt::print("{}: step {}, loss {}{}\n", options.out, trainer.num_steps_done(),
+             train::loss_text(trainer.last_loss()),
+             best ? fmt::format(", best validation {:.4f}", *best) : "");
   if (!options.quiet)
     fmt::print(stderr, "{} in this call, {:.1f} % of it reading, logging and saving\n",
                clock_text(trainer.seconds_running()),
@@ -291,6 +295,9 @@ void run_worker(const Job& job, const Options& options, const std::optional<Star
     step = train::find_checkpoint(out, say).value_or(-1);
   }
   step = static_cast<int64_t>(workers.max(static_cast<double>(step)));
+  TokenizerFiles tokenizer;
+  if (step < 0 && !job.recipe.init_from.empty())
+    tokenizer = read_tokenizer_files(checkpoint_folder(job.recipe.init_from));
   if (step >= 0) {
     parameters = nn::empty_parameters(job.config, at::kFloat);
   } else if (started) {
@@ -302,7 +309,8 @@ void run_worker(const Job& job, const Options& options, const std::optional<Star
                          {.out = out,
                           .stop_asked = [] { return interrupted_by() != 0; },
                           .quiet = options.quiet,
-                          .flops_limit = workers.first() && !options.quiet ? sgemm_limit() : 0});
+                          .flops_limit = workers.first() && !options.quiet ? sgemm_limit() : 0,
+                          .tokenizer = std::move(tokenizer)});
   if (step >= 0)
     trainer.resume(step);
   else if (workers.first())
@@ -330,6 +338,7 @@ std::vector<std::string> command_line() {
 }
 
 void run_train(const Options& options, const CLI::App& given) {
+  end_with_130();
   // MKL repeats its sums to the bit only in this mode; it is read at the first product.
   setenv("MKL_CBWR", "AUTO", /*overwrite=*/0);
   require(options.dry_run || !options.out.empty(), "--out: must name the run's folder, got none");

@@ -37,8 +37,6 @@ class Packing {
   // with a context, from and the length divide it.
   void read(int64_t row, int64_t from, const Reading& out) const;
 
-  int64_t num_tokens() const { return num_tokens_; }
-
  private:
   struct Epoch {
     std::vector<int64_t> order;   // of the documents

@@ -303,15 +303,6 @@ void TokenData::verify(const std::function<void(int64_t, int64_t)>& progress) co
   tokenizer_text();
 }
 
-void require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
-  const auto file = checkpoint / kTokenizerFile;
-  if (!fs::exists(file)) return;
-  const auto digest = digest_of_text(read_text(file));
-  require(digest == data.tokenizer_digest(),
-          "--data: must be of the model's tokenizer, {} {}, got {} {}", shown(file), digest,
-          printable(data.tokenizer_name()), printable(data.tokenizer_digest()));
-}
-
 bool is_token_data(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {

@@ -124,9 +124,6 @@ class TokenData {
   std::string digest_;
 };
 
-// Error where a checkpoint has a tokenizer.model and the data was made with another tokenizer.
-void require_tokenizer_of(const std::filesystem::path& checkpoint, const TokenData& data);
-
 // Whether `path` is a shard, or a folder with one in it.
 bool is_token_data(const std::filesystem::path& path);
 

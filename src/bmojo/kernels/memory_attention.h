@@ -18,12 +18,11 @@ struct QueryRun {
 // Query n of piece p sees key j where from[p, j] ≤ n < until[p, j]; query head h reads key/value
 // head floor(h / r). Every query sees at least one key.
 struct MemoryAttention {
-  int64_t num_tokens = 0, num_pieces = 0, num_keys = 0, num_heads = 0, num_kv_heads = 0, head = 0;
+  int64_t num_pieces = 0, num_keys = 0, num_heads = 0, num_kv_heads = 0, head = 0;
   const QueryRun* pieces = nullptr;  // [P]; each token in one of them
   const float* q = nullptr;          // [T, H, d], rows of H d numbers q_stride apart
   int64_t q_stride = 0;
   const float* pool = nullptr;     // [R, 2, G, d] a key and its value
-  int64_t num_rows = 0;            // R
   const int64_t* index = nullptr;  // [P, S] into the pool
   const int64_t* from = nullptr;   // [P, S]
   const int64_t* until = nullptr;  // [P, S]

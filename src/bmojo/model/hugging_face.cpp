@@ -13,6 +13,7 @@
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/hugging_face_config.h"
 #include "bmojo/model/tensors.h"
+#include "bmojo/model/tokenizer_files.h"
 
 namespace bmojo {
 namespace fs = std::filesystem;
@@ -101,19 +102,8 @@ void write_weights(const fs::path& path, std::vector<Transfer> transfers,
   writer.commit();
 }
 
-bool is_tokenizer_file(const std::string& name) {
-  return name.starts_with("tokenizer.") || name == "tokenizer_config.json" ||
-         name == "special_tokens_map.json";
-}
-
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  for (const auto& entry : fs::directory_iterator(from)) {
-    const auto name = entry.path().filename().string();
-    if (!is_tokenizer_file(name) || !entry.is_regular_file()) continue;
-    AtomicFile file(to / name);
-    file.write(MappedFile(entry.path()).bytes());
-    file.commit();
-  }
+  for (const auto& [name, text] : read_tokenizer_files(from)) write_text(to / name, text);
 }
 
 // A file may repeat the embedding as the output of a tied model. It must be the embedding, or

@@ -272,7 +272,7 @@ LayerState Layer::initial_state(int64_t B) const {
   }
   if (kind_ != LayerKind::ssm) state.window = at::zeros({B, 0, 2, G, d}, options);
   if (fades()) {
-    const Layout one(config_, Rows{1, 1, {}, {}}, {}, options.device());
+    const Layout one(config_, Rows{1, 1, {}, {}}, {}, options);
     state.fading = at::zeros({B, one.fading_rows, 2, G, d}, options);
   }
   if (remembers()) {

@@ -252,7 +252,8 @@ void Builder::fading() {
 
 }  // namespace
 
-Layout::Layout(const Config& config, const Rows& rows, const Cursor& cursor, at::Device device)
+Layout::Layout(const Config& config, const Rows& rows, const Cursor& cursor,
+               const at::TensorOptions& like)
     : batch(rows.batch), length(rows.length), next(cursor), lengths(rows.lengths) {
   check(rows, cursor);
   if (lengths.empty()) lengths.assign(batch, length);
@@ -260,10 +261,12 @@ Layout::Layout(const Config& config, const Rows& rows, const Cursor& cursor, at:
     next = {std::vector<int64_t>(batch, 0), std::vector<int64_t>(batch, kUnnamed)};
   ragged = std::ranges::any_of(lengths, [&](int64_t n) { return n < length; });
   start = next.position;
-  Builder builder{config, rows, cursor, device, *this};
+  Builder builder{config, rows, cursor, like.device(), *this};
   builder.tokens();
   if (!config.has_attention()) return;
-  if (config.rope_theta > 0) angles = rotary_angles(positions, config.head_size, config.rope_theta);
+  if (config.rope_theta > 0)
+    angles = rotary_angles(positions, config.head_size, config.rope_theta,
+                           at::typeMetaToScalarType(like.dtype()));
   builder.queries();
   builder.window();
   if (!config.has(LayerKind::bmojo)) return;

@@ -47,7 +47,9 @@ struct Piece {
 // layer runs on any device. Every index counts from the document's start (docs/model.md,
 // Positions); where a row, a segment or a call begins has no influence.
 struct Layout {
-  Layout(const Config& config, const Rows& rows, const Cursor& cursor, at::Device device);
+  // `like`: the device of all, and the type of what is computed here.
+  Layout(const Config& config, const Rows& rows, const Cursor& cursor,
+         const at::TensorOptions& like);
 
   int64_t batch, length;
   std::vector<Piece> pieces;   // by row, then time

@@ -24,7 +24,6 @@ struct View : kernels::MemoryAttention {
 View view(const variable_list& in, at::IntArrayRef spans) {
   View v;
   for (size_t i = 0; i < spans.size(); i += 2) v.runs.push_back({spans[i], spans[i + 1]});
-  v.num_tokens = in[kQ].size(0);
   v.num_pieces = in[kIndex].size(0);
   v.num_keys = in[kIndex].size(1);
   v.num_heads = in[kQ].size(1);
@@ -34,7 +33,6 @@ View view(const variable_list& in, at::IntArrayRef spans) {
   v.q = floats(in[kQ]);
   v.q_stride = in[kQ].stride(0);
   v.pool = floats(in[kPool]);
-  v.num_rows = in[kPool].size(0);
   v.index = in[kIndex].const_data_ptr<int64_t>();
   v.from = in[kFrom].const_data_ptr<int64_t>();
   v.until = in[kUntil].const_data_ptr<int64_t>();
@@ -62,10 +60,11 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     const auto v = view(in, spans);
     int64_t covered = 0;
     for (const auto& run : v.runs) covered += run.count;
-    auto out = at::empty({v.num_tokens, v.num_heads, v.head}, q.options());
-    if (covered < v.num_tokens) out.zero_();
+    const int64_t T = q.size(0);
+    auto out = at::empty({T, v.num_heads, v.head}, q.options());
+    if (covered < T) out.zero_();
     at::Tensor log_sum;
-    if (differentiable) log_sum = at::empty({v.num_tokens, v.num_heads}, q.options());
+    if (differentiable) log_sum = at::empty({T, v.num_heads}, q.options());
     kernels::memory_attention(v, out.data_ptr<float>(),
                               differentiable ? log_sum.data_ptr<float>() : nullptr, parallel_for);
     if (differentiable) {
@@ -73,7 +72,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
       saved.insert(saved.end(), {out, log_sum});
       context->save_for_backward(saved);
       context->saved_data["spans"] = spans;
-      context->saved_data["covered"] = covered == v.num_tokens;
+      context->saved_data["covered"] = covered == T;
     }
     return out;
   }
@@ -83,7 +82,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     const auto in = context->get_saved_variables();
     const auto v = view(in, context->saved_data["spans"].toIntVector());
     const auto grad_out = grads[0].contiguous();
-    auto q = at::empty({v.num_tokens, v.num_heads, v.head}, grad_out.options());
+    auto q = at::empty(in[kQ].sizes(), grad_out.options());
     if (!context->saved_data["covered"].toBool()) q.zero_();
     const auto pool = at::zeros_like(in[kPool]);
     const auto bias = in[kBias].defined() ? at::empty_like(in[kBias]) : at::Tensor();

@@ -117,7 +117,7 @@ Output Model::forward(const at::Tensor& ids, const State& state, const CallOptio
 Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const State& state,
                                const CallOptions& call) const {
   const Rows rows{x.size(0), x.size(1), call.lengths, call.documents};
-  const auto layout = std::make_shared<const Layout>(config_, rows, state.cursor, x.device());
+  const auto layout = std::make_shared<const Layout>(config_, rows, state.cursor, x.options());
   require(state.layers.empty() || state.layers.size() == layers_.size(),
           "forward: state must have {} layers, got {}", layers_.size(), state.layers.size());
   require(call.selections.empty() || call.selections.size() == layers_.size(),

@@ -43,7 +43,7 @@ struct FusedRotary : torch::autograd::Function<FusedRotary> {
 
 }  // namespace
 
-Angles rotary_angles(const at::Tensor& position, int64_t d, double theta) {
+Angles rotary_angles(const at::Tensor& position, int64_t d, double theta, at::ScalarType type) {
   constexpr auto kName = "rotary_angles";
   require(position.defined() && position.scalar_type() == at::kLong,
           "{}: position must be Long, got {}", kName,
@@ -53,7 +53,7 @@ Angles rotary_angles(const at::Tensor& position, int64_t d, double theta) {
   const auto options = position.options().dtype(at::kDouble);
   const auto frequency = at::pow(theta, at::arange(half, options) / -static_cast<double>(half));
   const auto angle = position.unsqueeze(-1) * frequency;
-  return {angle.cos(), angle.sin()};
+  return {angle.cos().to(type), angle.sin().to(type)};
 }
 
 at::Tensor rotate(const at::Tensor& x, const Angles& angles) {
@@ -66,24 +66,19 @@ at::Tensor rotate(const at::Tensor& x, const Angles& angles) {
   shape.back() = x.size(-1) / 2;
   for (const auto& [name, table] : {std::pair("cos", angles.cos), {"sin", angles.sin}}) {
     check_shape(kName, name, table, shape);
-    require(table.scalar_type() == at::kDouble, "{}: {} must be Double, got {}", kName, name,
-            c10::toString(table.scalar_type()));
+    require(table.scalar_type() == x.scalar_type(), "{}: {} must be {}, got {}", kName, name,
+            c10::toString(x.scalar_type()), c10::toString(table.scalar_type()));
     require(table.device() == x.device(), "{}: {} must be on {}, got {}", kName, name,
             x.device().str(), table.device().str());
   }
   if (!use_kernel({x})) return rotate_reference(x, angles);
-  const auto table = [&](const at::Tensor& values) {
-    return values.to(x.scalar_type()).contiguous();
-  };
-  return FusedRotary::apply(x, table(angles.cos), table(angles.sin), differentiable({x}));
+  return FusedRotary::apply(x, angles.cos.contiguous(), angles.sin.contiguous(),
+                            differentiable({x}));
 }
 
 at::Tensor rotate_reference(const at::Tensor& x, const Angles& angles) {
   const int64_t half = x.size(-1) / 2;
-  const auto table = [&](const at::Tensor& values) {  // [..., 1, d / 2]
-    return values.to(x.scalar_type()).unsqueeze(-2);
-  };
-  const auto cos = table(angles.cos), sin = table(angles.sin);
+  const auto cos = angles.cos.unsqueeze(-2), sin = angles.sin.unsqueeze(-2);  // [..., 1, d / 2]
   const auto a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
   return at::cat({a * cos - b * sin, b * cos + a * sin}, -1);
 }

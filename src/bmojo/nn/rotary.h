@@ -5,13 +5,15 @@
 namespace bmojo::nn {
 
 // The cosine and sine of angle_j = position · theta^(-2j/d), j < d/2: [..., d / 2] for `position`
-// int64 [...]. In double: an angle in fp32 is off by up to 0.004 at position 100,000.
+// int64 [...]. Computed in double, an angle in fp32 is off by up to 0.004 at position 100,000; then
+// rounded to `type`.
 struct Angles {
   at::Tensor cos, sin;
 };
-Angles rotary_angles(const at::Tensor& position, int64_t d, double theta);
+Angles rotary_angles(const at::Tensor& position, int64_t d, double theta, at::ScalarType type);
 
-// Rotary encoding, half-split: x [..., heads, d], d even, by angles [..., d / 2]. With x = [a | b]:
+// Rotary encoding, half-split: x [..., heads, d], d even, by angles [..., d / 2] of its type. With
+// x = [a | b]:
 //   rotate(x) = [a cos(angle) - b sin(angle) | b cos(angle) + a sin(angle)]
 // Differentiable in x. One kernel on the CPU in fp32, the reference elsewhere.
 at::Tensor rotate(const at::Tensor& x, const Angles& angles);

@@ -1,8 +1,10 @@
 #include "bmojo/train/evaluate.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <bit>
+#include <cmath>
 
 namespace bmojo::train {
 namespace {
@@ -41,6 +43,10 @@ PositionScores score_segment(const nn::Model& model, const Batch& part, nn::Stat
 }
 
 }  // namespace
+
+std::string loss_text(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "not finite";
+}
 
 Score& Score::operator+=(const Score& other) {
   nats += other.nats;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "bmojo/nn/model.h"
@@ -20,6 +21,9 @@ struct Score {
   }
   Score& operator+=(const Score& other);
 };
+
+// For people: 4 decimals, or that it is no number.
+std::string loss_text(double loss);
 
 // Tokens of a row that are computed at once where no gradient is needed: memory stays bounded.
 inline constexpr int64_t kEvalSegment = 2048;

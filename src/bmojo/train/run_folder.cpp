@@ -6,6 +6,7 @@
 #include <charconv>
 #include <map>
 
+#include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
 #include "bmojo/base/printable.h"
@@ -220,7 +221,7 @@ void write_shared_files(const fs::path& folder, const Snapshot& snapshot) {
     moments.emplace_back(name, x);
   });
   write_tensors(folder / kOptimizerFile, moments);
-  if (!snapshot.tokenizer.empty()) write_text(folder / kTokenizerFile, snapshot.tokenizer);
+  for (const auto& [name, text] : snapshot.tokenizer) write_text(folder / name, text);
   write_text(folder / kProgressFile, snapshot.progress.dump(1) + "\n");
 }
 
@@ -259,6 +260,12 @@ Record load_record(const fs::path& run) {
 }
 
 fs::path step_folder(const fs::path& run, int64_t step) { return run / step_name(step); }
+
+std::string newest_step_name(const fs::path& run, int64_t until) {
+  const auto steps = steps_of(run);
+  const auto next = steps.upper_bound(until);
+  return next == steps.begin() ? "none" : step_name(std::prev(next)->first);
+}
 
 void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Workers& workers) {
   const auto target = step_folder(run, step);
@@ -347,6 +354,22 @@ void remove_unfinished(const fs::path& run) {
 Json load_progress(const fs::path& checkpoint) {
   const auto path = checkpoint / kProgressFile;
   return parse_json(read_text(path), path.string());
+}
+
+void require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
+  std::string name = kTokenizerFile, digest;
+  if (fs::exists(checkpoint / kTokenizerFile)) {
+    digest = digest_of_text(read_text(checkpoint / kTokenizerFile));
+  } else {  // Bytes have no file, but a run knows what it read.
+    if (!fs::exists(checkpoint / kProgressFile)) return;
+    const auto known = load_progress(checkpoint).value("tokenizer", Json());
+    if (known.is_null()) return;
+    name = known.at("name");
+    digest = known.at("digest");
+  }
+  require(digest == data.tokenizer_digest(),
+          "--data: must be of the model's tokenizer, {} {}, got {} {}", printable(name), digest,
+          printable(data.tokenizer_name()), printable(data.tokenizer_digest()));
 }
 
 void load(const fs::path& checkpoint, const Snapshot& snapshot, const Workers& workers) {

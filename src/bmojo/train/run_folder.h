@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "bmojo/base/json.h"
+#include "bmojo/data/shards.h"
 #include "bmojo/model/checkpoint.h"
+#include "bmojo/model/tokenizer_files.h"
 #include "bmojo/nn/adamw.h"
 #include "bmojo/nn/model.h"
 #include "bmojo/train/workers.h"
@@ -50,7 +52,7 @@ struct Snapshot {
   std::vector<std::string> names;  // of the optimiser's parameters, group after group
   std::vector<nn::State>& states;  // carried memories, a micro-batch each; empty: none
   Json progress;                   // step, tokens, …: what train.json holds
-  const std::string& tokenizer;    // what tokenizer.model holds; empty: none
+  const TokenizerFiles& tokenizer;
 };
 
 // Writes run/step-N. Every worker calls it.
@@ -61,11 +63,16 @@ void mark(const std::filesystem::path& run, int64_t latest, int64_t best);
 // Removes all but the newest `keep` (0: none is removed); `latest` and `best` always stay.
 void prune(const std::filesystem::path& run, int64_t keep);
 
+// Error where a checkpoint was trained on text of another tokenizer than `data`'s.
+void require_tokenizer_of(const std::filesystem::path& checkpoint, const TokenData& data);
+
 // The newest step whose files are those of its manifest; nothing where no step was ever saved.
 // RunError where steps are gone or none is whole. `say` is told which ones were passed over.
 std::optional<int64_t> find_checkpoint(const std::filesystem::path& run,
                                        const std::function<void(const std::string&)>& say);
 std::filesystem::path step_folder(const std::filesystem::path& run, int64_t step);
+// The name of the newest step up to this one, or "none".
+std::string newest_step_name(const std::filesystem::path& run, int64_t until);
 // Removes what a killed run left behind, and nothing else.
 void remove_unfinished(const std::filesystem::path& run);
 

@@ -76,6 +76,8 @@ Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Worke
       std::vector<nn::AdamWGroup>(groups.begin(), groups.end()), recipe_.beta1, recipe_.beta2);
   buckets_ = std::make_unique<GradientBuckets>(workers_, all);
   if (plan_.carries) states_.resize(plan_.num_micro);
+  if (!source_.tokenizer_text().empty())
+    around_.tokenizer[kTokenizerFile] = source_.tokenizer_text();
   const bool is_text = source_.data() != nullptr && (source_.data()->tokenizer_name() == "bytes" ||
                                                      !source_.data()->tokenizer_file().empty());
   if (is_text && recipe_.sample_every > 0 && workers_.first()) {
@@ -90,6 +92,10 @@ Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Worke
 double Trainer::seconds_running() const { return now() - started_; }
 
 Snapshot Trainer::snapshot() {
+  const auto* data = source_.data();
+  const auto tokenizer = data == nullptr ? Json()
+                                         : Json{{"name", data->tokenizer_name()},
+                                                {"digest", data->tokenizer_digest()}};
   return {.model = model_,
           .optimizer = *optimizer_,
           .names = names_,
@@ -103,8 +109,9 @@ Snapshot Trainer::snapshot() {
                        {"best_loss", best_loss_ ? Json(*best_loss_) : Json()},
                        {"best_step", best_step_},
                        {"recipe", fixed_fields(recipe_)},
-                       {"source", source_.identity()}},
-          .tokenizer = source_.tokenizer_text()};
+                       {"source", source_.identity()},
+                       {"tokenizer", tokenizer}},
+          .tokenizer = around_.tokenizer};
 }
 
 void Trainer::resume(int64_t step) {
@@ -119,7 +126,8 @@ void Trainer::resume(int64_t step) {
   seconds_before_ = progress.at("seconds");
   num_skipped_ = progress.at("skipped");
   skipped_in_a_row_ = progress.at("skipped_in_a_row");
-  if (!progress.at("last_loss").is_null()) last_loss_ = progress.at("last_loss");
+  last_loss_ = progress.at("last_loss").is_null() ? NAN : progress.at("last_loss").get<double>();
+  around_.tokenizer.merge(read_tokenizer_files(checkpoint));
   if (!progress.at("best_loss").is_null()) best_loss_ = progress.at("best_loss").get<double>();
   best_step_ = progress.at("best_step");
   if (!workers_.first()) return;
@@ -188,9 +196,9 @@ StepReport Trainer::step() {
 
   set_rates();
   // The same on every worker: loss and gradients are sums over all of them.
-  report.grad_norm = std::isfinite(report.loss) ? optimizer_->step(recipe_.clip) : NAN;
-  const auto& norms = optimizer_->group_norms();
   if (std::isfinite(report.loss)) {
+    report.grad_norm = optimizer_->step(recipe_.clip);
+    const auto& norms = optimizer_->group_norms();
     report.grad_norm_ssm = norm_of(norms[0], norms[1]);
     report.grad_norm_rest = norm_of(norms[2], norms[3]);
   }
@@ -223,7 +231,8 @@ void Trainer::save() {
   train::save(around_.out, step_, snapshot(), workers_);
   if (workers_.first()) {
     mark(around_.out, step_, best_step_);
-    prune(around_.out, recipe_.keep);
+    // What made a step fail may lie in the weights already: those from before stay.
+    if (skipped_in_a_row_ == 0) prune(around_.out, recipe_.keep);
   }
   saved_step_ = step_;
   saved_at_ = now();
@@ -277,15 +286,16 @@ Ending Trainer::run() {
       show_sample();
     if (skipped_in_a_row_ >= recipe_.max_skips)
       throw RunError(fmt::format(
-          "train: {} steps in a row had a loss or gradient that was not finite, stopped "
-          "at step {}; the last good checkpoint is {}",
-          skipped_in_a_row_, step_,
-          saved_step_ >= 0 ? step_folder("", saved_step_).string() : "none"));
+          "train: {} steps in a row had a loss or gradient that was not finite, stopped at step "
+          "{}; "
+          "the last checkpoint before them is {}",
+          skipped_in_a_row_, step_, newest_step_name(around_.out, step_ - skipped_in_a_row_)));
     if (is_stop_asked())
       ending = Ending::interrupted;
     else if (workers_.max(now() > deadline) > 0)
       ending = Ending::out_of_time;
-    if (last || is_best || ending != Ending::done || is_save_due()) save();
+    const bool is_due = skipped_in_a_row_ == 0 && is_save_due();
+    if (last || is_best || ending != Ending::done || is_due) save();
   }
   line_.clear();
   return ending;
@@ -344,7 +354,7 @@ Json Trainer::memories() const {
 
 void Trainer::show(const StepReport& report) {
   if (validation_) {
-    auto text = fmt::format("step {}: validation loss {:.4f}", step_, validation_->loss());
+    auto text = fmt::format("step {}: validation loss {}", step_, loss_text(validation_->loss()));
     if (source_.is_task())
       text += fmt::format(", accuracy {:.2f} %", 100 * validation_->accuracy());
     line_.say(text);
@@ -361,7 +371,7 @@ void Trainer::show_line(std::string_view part) {
   if (!line_.is_due()) return;
   auto text = fmt::format("step {}/{}{}", step_, plan_.num_steps, part);
   if (step_ > first_step_) {
-    text += fmt::format("  loss {:.4f}  {}", last_loss_, si(tokens_per_second_, "tok/s"));
+    text += fmt::format("  loss {}  {}", loss_text(last_loss_), si(tokens_per_second_, "tok/s"));
     if (around_.flops_limit > 0)
       text += fmt::format("  {:.0f} % of sgemm", 100 * tokens_per_second_ * flops_per_token_ /
                                                      (around_.flops_limit * workers_.count()));

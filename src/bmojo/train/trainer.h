@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -29,7 +30,7 @@ bool is_ssm(const std::string& name);
 // What a step did.
 struct StepReport {
   double loss = 0;  // mean over the scored tokens of the whole batch
-  double grad_norm = 0, grad_norm_ssm = 0, grad_norm_rest = 0;
+  double grad_norm = NAN, grad_norm_ssm = NAN, grad_norm_rest = NAN;  // of a finite loss
   bool skipped = false;    // something was not finite: no weight has changed
   bool abandoned = false;  // a signal came in its middle: nothing of it has happened
 };
@@ -51,7 +52,8 @@ class Trainer {
     std::filesystem::path out;         // the run's folder; must exist
     std::function<bool()> stop_asked;  // a signal came
     bool quiet = false;
-    double flops_limit = 0;  // sgemm of this machine, for the progress line
+    double flops_limit = 0;    // sgemm of this machine, for the progress line
+    TokenizerFiles tokenizer;  // of the weights that were given
   };
   Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Workers workers,
           Surroundings surroundings);
@@ -61,8 +63,7 @@ class Trainer {
   // To the end, or until something stops it. Saves on the way and at the end.
   Ending run();
 
-  StepReport step();       // one optimiser step, without logging or saving
-  Score validate() const;  // every worker its part
+  StepReport step();  // one optimiser step, without logging or saving
   int64_t num_steps_done() const { return step_; }
   const nn::Model& model() const { return model_; }
   std::optional<double> best_loss() const { return best_loss_; }
@@ -78,7 +79,8 @@ class Trainer {
   Json memories() const;
   void show(const StepReport& report);
   void show_line(std::string_view part);
-  bool validate_now();  // whether it is the best so far
+  Score validate() const;  // every worker its part
+  bool validate_now();     // whether it is the best so far
   void show_sample();
   std::string text_of(const std::vector<int64_t>& ids) const;
   void save();

@@ -1,0 +1,24 @@
+#include "bmojo/model/tokenizer_files.h"
+
+#include "bmojo/base/file.h"
+
+namespace bmojo {
+namespace {
+
+bool is_tokenizer_file(const std::string& name) {
+  return name.starts_with("tokenizer.") || name == "tokenizer_config.json" ||
+         name == "special_tokens_map.json";
+}
+
+}  // namespace
+
+TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder) {
+  TokenizerFiles files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const auto name = entry.path().filename().string();
+    if (is_tokenizer_file(name) && entry.is_regular_file()) files[name] = read_text(entry.path());
+  }
+  return files;
+}
+
+}  // namespace bmojo

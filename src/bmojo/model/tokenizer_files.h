@@ -1,0 +1,14 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace bmojo {
+
+// The tokenizer's files of a checkpoint by name, as bytes: tokenizer.*, tokenizer_config.json and
+// special_tokens_map.json. They go wherever the model goes.
+using TokenizerFiles = std::map<std::string, std::string>;
+TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder);
+
+}  // namespace bmojo
