@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
+
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
 #include "tests/nn/support.h"
@@ -45,19 +47,40 @@ TEST(SwiGlu, IsRightAtTheEndsOfTheRangeAndKeepsNaN) {
   EXPECT_TRUE(y[6].isinf().item<bool>());
 }
 
+TEST(SwiGluLinear, IsTheProductThroughAMap) {
+  for (const auto& [D, F] : {std::pair<int64_t, int64_t>(5, 7), {24, 40}, {1, 1}}) {
+    auto gate = normal({3, 11, F}, 1, 1), up = normal({3, 11, F}, 1, 2), w = normal({D, F}, 1, 3);
+    const auto grad = normal({3, 11, D}, 1, 4);
+    for (auto* x : {&gate, &up, &w}) x->requires_grad_(true);
+    const auto y = swiglu_linear(gate, up, w), expected = at::linear(swiglu(gate, up), w);
+    EXPECT_TRUE(same_bits(y, expected));
+    const auto actual = torch::autograd::grad({y}, {gate, up, w}, {grad});
+    const auto wanted = torch::autograd::grad({expected}, {gate, up, w}, {grad});
+    for (size_t i = 0; i < 3; ++i) EXPECT_LE(test::relative_error(actual[i], wanted[i]), 1e-6) << i;
+  }
+}
+
 TEST(SwiGlu, NamesTheArgumentThatIsWrong) {
-  const auto message = [](const at::Tensor& gate, const at::Tensor& up) -> std::string {
+  const auto thrown = [](const std::function<void()>& call) -> std::string {
     try {
-      swiglu(gate, up);
+      call();
     } catch (const Error& error) {
       return error.what();
     }
     return "nothing was thrown";
   };
+  const auto message = [&](const at::Tensor& gate, const at::Tensor& up) {
+    return thrown([&] { swiglu(gate, up); });
+  };
   const auto x = normal({2, 5, 8}, 1, 1);
   EXPECT_EQ(message(x, x[0]), "swiglu: up must be [2, 5, 8], got [5, 8]");
   EXPECT_EQ(message(x, {}), "swiglu: up must be [2, 5, 8], got none");
   EXPECT_EQ(message(x, x.to(at::kDouble)), "swiglu: up must be Float, got Double");
+  const auto mapped = [&](const at::Tensor& weight) {
+    return thrown([&] { swiglu_linear(x, x, weight); });
+  };
+  EXPECT_EQ(mapped(x[0].t()), "swiglu_linear: weight must be [D, 8], got [8, 5]");
+  EXPECT_EQ(mapped(x[0].to(at::kDouble)), "swiglu_linear: weight must be Float, got Double");
   EXPECT_EQ(message(x, x.to(at::kMeta)), "swiglu: up must be on cpu, got meta");
   EXPECT_EQ(message({}, x), "swiglu: gate must be [..., F], F not 0, got none");
 }

@@ -26,7 +26,7 @@ double layer_floats(const Config& c, LayerKind kind) {
   if (kind != LayerKind::ssm)
     floats += static_cast<double>(c.head_size) *
               static_cast<double>(3 * c.num_heads + 4 * c.num_kv_heads);
-  if (c.mlp_size > 0) floats += 3 * d + 3 * static_cast<double>(c.mlp_size);
+  if (c.mlp_size > 0) floats += 3 * d + 2 * static_cast<double>(c.mlp_size);
   return floats;
 }
 

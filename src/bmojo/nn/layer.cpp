@@ -258,7 +258,7 @@ at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
 
 // SwiGLU
 at::Tensor Layer::mlp(const at::Tensor& u) const {
-  return at::linear(swiglu(at::linear(u, gate_), at::linear(u, up_)), down_);
+  return swiglu_linear(at::linear(u, gate_), at::linear(u, up_), down_);
 }
 
 LayerState Layer::initial_state(int64_t B) const {
