@@ -25,7 +25,7 @@ build: setup
 demo: build
 	@.venv/bin/python tools/demo.py --bin $(BUILD)/bin
 
-# What was skipped is said at the end, with the reason.
+# What was skipped is said at the end, and why (GoogleTest: where).
 test: build
 	@ctest --preset release; code=$$?; grep -hE "^SKIPPED|: Skipped$$" \
 	  $(BUILD)/Testing/Temporary/LastTest.log || true; exit $$code

@@ -69,6 +69,20 @@ std::vector<Case> swiglu_cases() {
                      .forward = {(kSiluFlops + 1) * n, 12 * n},
                      .backward = {(kSiluFlops + 6) * n, 20 * n},
                      .timed = s.timed});
+    if (s.timed) continue;
+    // As a model has it: through a weight [7, F].
+    cases.push_back({.kernel = "swiglu_linear",
+                     .name = s.name,
+                     .make =
+                         [s] {
+                           auto in = make(s);
+                           in.push_back(normal({7, s.F}, 1, 5));
+                           return in;
+                         },
+                     .run = [](const Tensors& in) -> Tensors {
+                       return {nn::swiglu_linear(in[0], in[1], in[2])};
+                     },
+                     .ordered = false});
   }
   return cases;
 }

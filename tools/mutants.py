@@ -857,6 +857,33 @@ MUTANTS = [
         "cli/resume test_resumed_is_unbroken_to_the_bit", "a resumed run forgets its memories",
     ),
     Mutant(
+        "skipped-steps-prune", "train/trainer.cpp",
+        "if (skipped_in_a_row_ == 0) prune(around_.out, recipe_.keep);",
+        "prune(around_.out, recipe_.keep);",
+        "cli/train test_a_run_whose_last_loss_is_no_number",
+        "the checkpoint before steps that were skipped is removed",
+    ),
+    Mutant(
+        "one-worker-interrupted", "train/launch.cpp",
+        "if (is_interrupted(status) && told_ == 0) tell(SIGTERM);", "",
+        "cli/workers test_a_signal_to_workers_that_are_starting",
+        "workers wait for one that a signal has ended",
+    ),
+    Mutant(
+        "given-tokenizer-dropped", "cli/train_verb.cpp",
+        "auto files = read_tokenizer_files(checkpoint_folder(job.recipe.init_from));",
+        "TokenizerFiles files;",
+        "cli/train test_a_tokenizer_goes_with_its_weights",
+        "given weights lose their tokenizer",
+    ),
+    Mutant(
+        "swiglu-map-gradient", "nn/swiglu.cpp",
+        "at::mm_out(to_weight, grad.t(), product(gate, up)[0]);",
+        "at::mm_out(to_weight, grad.t(), gate[0]);",
+        "nn/swiglu SwiGluLinear.IsTheProductThroughAMap",
+        "the map behind SwiGLU has the gradient of the gate alone",
+    ),
+    Mutant(
         "no-manifest", "train/run_folder.cpp",
         "        write_manifest(folder);",
         "",

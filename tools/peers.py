@@ -318,7 +318,7 @@ def cross_entropy_peers(shapes, name):
     yield ("linear, cross_entropy",
            lambda x, w: F.cross_entropy(F.linear(x, w).flatten(0, -2), targets), [x, weight])
     # torch's own makes the gradients in the forward pass, as ours does; with what it finds best in
-    # chunks, with none, and with chunks as large as ours.
+    # chunks, with none, and with chunks of 512.
     for way, words in (("", {}), (", whole", {"chunking_method": None}),
                        (", chunks of 512", {"chunking_method": None, "batch_chunk_size": 512})):
         def fused(x, w, words=words):

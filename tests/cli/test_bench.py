@@ -418,7 +418,6 @@ def outputs(name, shapes):
     for label, function, inputs in peers.KERNELS[name](shapes, "a"):
         yield label, inputs, function(*inputs)
 
-sum_of = sum
 close = lambda a, b: torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 found = list(outputs("innovation", [[2, 9, 5], [2, 3, 5]]))
 assert [label for label, _, _ in found] == ["shifts", "conv1d"]
@@ -450,8 +449,8 @@ found = list(outputs("causal_conv1d_silu", [[2, 9, 6], [6, 1, 4], [6], [2, 3, 6]
 assert len(found) == 2
 for label, (x, weight, bias), y in found:
     for t in range(9):
-        sum = bias + sum_of(weight[:, 0, 3 - i] * x[:, t - i] for i in range(4) if t >= i)
-        close(y[:, t], sum * sum.sigmoid())
+        taps = bias + sum(weight[:, 0, 3 - i] * x[:, t - i] for i in range(4) if t >= i)
+        close(y[:, t], taps * taps.sigmoid())
 
 shapes = [[2, 9, 5]] * 3 + [[2, 9, 3]] * 2 + [[5, 3], [5], [5], [2, 5, 3]]
 (_, (x, dt, z, B, C, A, D, bias), y), = outputs("selective_scan", shapes)

@@ -124,10 +124,17 @@ def test_a_dry_run_refuses_what_the_run_would(bmojo, tmp_path):
     run = tmp_path / "run"
     bmojo("train", *RECIPE, "--steps", 2, "--out", run)
     toml = run / "run.toml"
-    toml.write_text(re.sub(r"(?m)^lr = .*$", "lr = 0.5", toml.read_text()))
+    before = toml.read_text()
+    toml.write_text(re.sub(r"(?m)^lr = .*$", "lr = 0.5", before))
     for dry in (["--dry-run"], []):
         message = bmojo("train", "--resume", *dry, "--out", run, code=2)
         assert re.search(r"\blr must be 0.01\b.*got 0.5", message), message
+    toml.write_text(before)
+    record = json.loads((run / "run.json").read_text())
+    record["config"]["window"] += 1
+    (run / "run.json").write_text(json.dumps(record))
+    for dry in (["--dry-run"], []):
+        assert "window must be 16" in bmojo("train", "--resume", *dry, "--out", run, code=2)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

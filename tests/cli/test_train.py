@@ -333,6 +333,20 @@ def test_a_tokenizer_goes_with_its_weights(bmojo, tmp_path, small):
     assert (tmp_path / "exported/tokenizer.json").read_bytes() == b"{}"
 
 
+def test_a_tokenizer_of_other_text_is_left_behind(bmojo, tmp_path, text):
+    bmojo("train", *streams(text), "--steps", 1, "--out", tmp_path / "first")
+    given = tmp_path / "first/latest"
+    (given / "tokenizer.json").write_text("{}")  # of whatever: nothing says that it is of bytes
+    recipe = ["--init-from", given, "--data", text, "--segment", 24, "--batch-tokens", 6 * 24,
+              "--steps", 1, "--quiet", "--out", tmp_path / "run"]
+    bmojo("train", *recipe)
+    assert not list((tmp_path / "run/latest").glob("tokenizer*"))
+    for content in ("{}", "[]", '"x"', '{"name": 1, "digest": 2}'):
+        (given / "train.json").write_text('{"tokenizer": %s}' % content)
+        message = bmojo("eval", "--model", given, "--data", text, code=2)
+        assert message.startswith(f"bmojo: {given}/train.json: tokenizer must have a name")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_steps_that_are_not_finite_end_the_run(bmojo, tmp_path, workers):
     """Rates that ruin the weights in one step. What was saved before them stays."""

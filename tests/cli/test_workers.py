@@ -234,6 +234,27 @@ def test_a_signal_saves_and_ends_both(bmojo, long_run, told):
     check_and_resume(bmojo, run)
 
 
+@pytest.mark.parametrize("told", ["all", "one"])
+def test_a_signal_to_workers_that_are_starting(bmojo, tmp_path, told):
+    process = subprocess.Popen(
+        [bmojo.path, "train", *map(str, [*TINY, *TASK]), "--batch-tokens", "384", "--steps", "100000",
+         "--workers", "2", "--threads", "1", "--quiet", "--out", tmp_path / "run"],
+        stderr=subprocess.PIPE, text=True)
+    try:
+        while len(workers := workers_of(process)) < 2 and process.poll() is None:
+            time.sleep(0.001)
+        if told == "one":  # as soon as it hears
+            while not int(re.search(r"SigCgt:\s*(\w+)", Path(
+                    f"/proc/{workers[1]}/status").read_text())[1], 16) >> (signal.SIGTERM - 1) & 1:
+                time.sleep(0.001)
+        os.kill(process.pid if told == "all" else workers[1], signal.SIGTERM)
+        error = process.communicate(timeout=60)[1]
+        assert process.returncode == 130, error
+        assert not any(map(is_running, workers.values()))
+    finally:
+        process.kill()
+
+
 def test_workers_do_not_outlive_their_parent(long_run, tmp_path):
     process, workers, _ = long_run
     process.kill()

@@ -115,7 +115,13 @@ inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
 // Calls work with every instruction set that this CPU has, with one thread and with two.
 template <typename Work>
 void on_every_target(Work&& work) {
-  const int threads = at::get_num_threads();
+  struct Restored {
+    int threads = at::get_num_threads();
+    ~Restored() {
+      kernels::use_target("");
+      at::set_num_threads(threads);
+    }
+  } const restored;
   for (const auto& target : kernels::simd_targets())
     for (const int count : {1, 2}) {
       SCOPED_TRACE(fmt::format("{}, {} threads", target, count));
@@ -123,8 +129,6 @@ void on_every_target(Work&& work) {
       at::set_num_threads(count);
       work();
     }
-  kernels::use_target("");
-  at::set_num_threads(threads);
 }
 
 // Byte for byte, unlike Tensor::equal: -0 is not 0, and a NaN is itself.

@@ -3,10 +3,12 @@
 
 #include "bmojo/nn/swiglu.h"
 
+#include <c10/core/Allocator.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <functional>
+#include <memory>
 
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
@@ -19,13 +21,16 @@ using bench::normal;
 using test::same_bits;
 
 TEST(SwiGlu, EveryStepGivesTheSameBits) {
-  const auto gate = normal({2, 75, 37}, 3, 1), up = normal({2, 75, 37}, 1, 2);
-  const auto whole = swiglu(gate, up);
-  for (int64_t t = 0; t < 75; ++t) {
-    EXPECT_TRUE(same_bits(swiglu(gate.narrow(1, t, 1), up.narrow(1, t, 1)), whole.narrow(1, t, 1)));
-    EXPECT_TRUE(same_bits(swiglu(gate.narrow(1, t, 75 - t), up.narrow(1, t, 75 - t)),
-                          whole.narrow(1, t, 75 - t)));
-  }
+  test::on_every_target([] {
+    const auto gate = normal({2, 75, 137}, 3, 1), up = normal({2, 75, 137}, 1, 2);
+    const auto whole = swiglu(gate, up);
+    for (int64_t t = 0; t < 75; ++t) {
+      EXPECT_TRUE(
+          same_bits(swiglu(gate.narrow(1, t, 1), up.narrow(1, t, 1)), whole.narrow(1, t, 1)));
+      EXPECT_TRUE(same_bits(swiglu(gate.narrow(1, t, 75 - t), up.narrow(1, t, 75 - t)),
+                            whole.narrow(1, t, 75 - t)));
+    }
+  });
 }
 
 TEST(SwiGlu, TakesAnyShapeAndStrides) {
@@ -57,7 +62,29 @@ TEST(SwiGluLinear, IsTheProductThroughAMap) {
     const auto actual = torch::autograd::grad({y}, {gate, up, w}, {grad});
     const auto wanted = torch::autograd::grad({expected}, {gate, up, w}, {grad});
     for (size_t i = 0; i < 3; ++i) EXPECT_LE(test::relative_error(actual[i], wanted[i]), 1e-6) << i;
+    const auto frozen = swiglu_linear(gate, up, w.detach());
+    EXPECT_TRUE(same_bits(torch::autograd::grad({frozen}, {gate}, {grad})[0], actual[0]));
   }
+}
+
+// The bytes of tensors, as they come and go.
+struct Counted : c10::MemoryReportingInfoBase {
+  int64_t bytes = 0;
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
+    bytes += size;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+};
+
+TEST(SwiGluLinear, KeepsNothingButItsResult) {
+  auto gate = normal({3, 50, 96}, 1, 1), up = normal({3, 50, 96}, 1, 2), w = normal({8, 96}, 1, 3);
+  for (auto* x : {&gate, &up, &w}) x->requires_grad_(true);
+  const auto counted = std::make_shared<Counted>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counted);
+  const auto y = swiglu_linear(gate, up, w);
+  EXPECT_EQ(counted->bytes, static_cast<int64_t>(y.nbytes()));
+  const auto composed = at::linear(swiglu(gate, up), w);
+  EXPECT_EQ(counted->bytes, static_cast<int64_t>(2 * y.nbytes() + gate.nbytes()));
 }
 
 TEST(SwiGlu, NamesTheArgumentThatIsWrong) {

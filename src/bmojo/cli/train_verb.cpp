@@ -192,6 +192,14 @@ void print_plan(const Job& job, bool json) {
 
 void say(const std::string& text) { fmt::print(stderr, "{}\n", text); }
 
+// The files that go with given weights. Of those beside text only what is known to be its
+// tokenizer's: a tokenizer.model, which prepare() has compared.
+TokenizerFiles given_tokenizer(const Job& job) {
+  if (job.recipe.init_from.empty()) return {};
+  auto files = read_tokenizer_files(checkpoint_folder(job.recipe.init_from));
+  return job.data && !files.contains(kTokenizerFile) ? TokenizerFiles() : files;
+}
+
 // What would end the run before its first step. Writes nothing.
 void check_start(const Job& job, const Options& options, const std::optional<Started>& started) {
   const train::Source source(job.recipe, job.plan, job.task, job.data);
@@ -199,12 +207,12 @@ void check_start(const Job& job, const Options& options, const std::optional<Sta
   if (started) {
     train::require_same(started->record.source, source.identity(), options.out);
     if (const auto step = train::find_checkpoint(options.out, say))
-      train::require_same(train::load_progress(train::step_folder(options.out, *step)).at("recipe"),
-                          fixed_fields(job.recipe), options.out);
+      train::require_same_run(options.out, *step, job.recipe, source, job.config);
     else if (is_given)
       check_model(job, *started, options.out);
   } else {
     if (is_given) const Checkpoint whole(checkpoint_folder(job.recipe.init_from));
+    given_tokenizer(job);
     if (!options.out.empty()) train::check_new(options.out);
   }
 }
@@ -279,7 +287,11 @@ void run_worker(const Job& job, const Options& options, const std::optional<Star
   use_threads(job.recipe.threads);
   train::Source source(job.recipe, job.plan, job.task, job.data);
   nn::Parameters parameters;
-  if (!started) parameters = initial_parameters(job);
+  TokenizerFiles tokenizer;
+  if (!started) {
+    parameters = initial_parameters(job);
+    tokenizer = given_tokenizer(job);
+  }
   // Each has read its own files, and on several machines its own command line.
   workers.require_same("the recipe", fixed_fields(job.recipe).dump());
   workers.require_same("the data", source.identity().dump());
@@ -295,14 +307,12 @@ void run_worker(const Job& job, const Options& options, const std::optional<Star
     step = train::find_checkpoint(out, say).value_or(-1);
   }
   step = static_cast<int64_t>(workers.max(static_cast<double>(step)));
-  TokenizerFiles tokenizer;
-  if (step < 0 && !job.recipe.init_from.empty())
-    tokenizer = read_tokenizer_files(checkpoint_folder(job.recipe.init_from));
   if (step >= 0) {
     parameters = nn::empty_parameters(job.config, at::kFloat);
   } else if (started) {
     if (!job.recipe.init_from.empty()) check_model(job, *started, options.out);
     parameters = initial_parameters(job);
+    tokenizer = given_tokenizer(job);
   }
   train::Trainer trainer(job.recipe, job.plan, nn::Model(job.config, std::move(parameters)),
                          std::move(source), workers,

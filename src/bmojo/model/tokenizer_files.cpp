@@ -5,6 +5,8 @@
 namespace bmojo {
 namespace {
 
+constexpr size_t kMostBytes = size_t{1} << 30;
+
 bool is_tokenizer_file(const std::string& name) {
   return name.starts_with("tokenizer.") || name == "tokenizer_config.json" ||
          name == "special_tokens_map.json";
@@ -16,7 +18,8 @@ TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder) {
   TokenizerFiles files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const auto name = entry.path().filename().string();
-    if (is_tokenizer_file(name) && entry.is_regular_file()) files[name] = read_text(entry.path());
+    if (is_tokenizer_file(name) && entry.is_regular_file())
+      files[name] = read_text(entry.path(), kMostBytes);
   }
   return files;
 }

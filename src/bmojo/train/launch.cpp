@@ -140,10 +140,10 @@ std::optional<int> exit_code(int status) {
   return WIFEXITED(status) ? std::optional(WEXITSTATUS(status)) : std::nullopt;
 }
 
-// To be done, or interrupted with everything saved, takes nothing from the others.
-bool is_failure(int status) {
+// By a signal that it heard.
+bool is_interrupted(int status) {
   const auto code = exit_code(status);
-  return code != 0 && code != kInterrupted;
+  return code == kInterrupted || code == 128 + SIGTERM || code == 128 + SIGHUP;
 }
 
 int say(std::string_view message, int code) {
@@ -177,6 +177,7 @@ class Launcher {
   void tell(int signal);
   void reap();
   void end_the_others();
+  bool is_failure(int status) const;
   int verdict() const;
   int blame(int rank) const;
 
@@ -186,6 +187,7 @@ class Launcher {
   HeldSignals signals_;
   std::vector<Worker> workers_;
   std::vector<int> ended_;  // ranks, in the order of their ends
+  int told_ = 0;            // the signal that was passed on to all
   std::optional<Clock::time_point> failed_;
   seconds grace_{0};
 };
@@ -242,6 +244,7 @@ void Launcher::start(int rank) {
 }
 
 void Launcher::tell(int signal) {
+  told_ = signal;
   for (const auto& worker : workers_)
     if (worker.is_running()) ::kill(worker.process, signal);
 }
@@ -254,6 +257,8 @@ void Launcher::reap() {
       continue;
     worker.status = status;
     ended_.push_back(static_cast<int>(rank));
+    // Of workers that are still starting, the others would wait for this one.
+    if (is_interrupted(status) && told_ == 0) tell(SIGTERM);
     if (failed_ || !is_failure(status)) continue;
     failed_ = Clock::now();
     grace_ = exit_code(status) == kMistake ? kGraceOfMistake : kGrace;
@@ -272,9 +277,17 @@ void Launcher::end_the_others() {
   }
 }
 
+// To be done, or interrupted with everything saved, takes nothing from the others; nor does the end
+// by a signal that was passed on before the worker could hear it.
+bool Launcher::is_failure(int status) const {
+  if (told_ != 0 && WIFSIGNALED(status) && WTERMSIG(status) == told_) return false;
+  return exit_code(status) != 0 && !is_interrupted(status);
+}
+
 int Launcher::verdict() const {
   const auto& first = workers_.front();
   const auto code = exit_code(*first.status);
+  if (is_interrupted(*first.status)) return kInterrupted;
   // Worker 0 writes to our stderr: it has said what there is to say.
   if (code && code != 0 && code != kLost && !first.was_told) return *code;
   // The first to fail is the cause, unless it only lost another one or was ended by us.
@@ -286,6 +299,7 @@ int Launcher::verdict() const {
     return failure(rank) && !worker.was_told && exit_code(*worker.status) != kLost;
   });
   if (cause != ended_.end()) return blame(*cause);
+  if (told_ != 0 && code != 0) return kInterrupted;
   const auto victim = std::ranges::find_if(ended_, failure);
   if (victim == ended_.end()) return 0;
   return say(

@@ -362,14 +362,32 @@ void require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
     digest = digest_of_text(read_text(checkpoint / kTokenizerFile));
   } else {  // Bytes have no file, but a run knows what it read.
     if (!fs::exists(checkpoint / kProgressFile)) return;
-    const auto known = load_progress(checkpoint).value("tokenizer", Json());
-    if (known.is_null()) return;
-    name = known.at("name");
-    digest = known.at("digest");
+    const auto progress = load_progress(checkpoint);
+    if (!progress.is_object() || !progress.contains("tokenizer") ||
+        progress.at("tokenizer").is_null())
+      return;
+    const auto& known = progress.at("tokenizer");
+    const auto field = [&](const char* key) {
+      require(known.is_object() && known.contains(key) && known.at(key).is_string(),
+              "{}: tokenizer must have a {} in quotes, got {}",
+              printable((checkpoint / kProgressFile).string()), key, printable(known.dump()));
+      return known.at(key).get<std::string>();
+    };
+    name = field("name");
+    digest = field("digest");
   }
   require(digest == data.tokenizer_digest(),
           "--data: must be of the model's tokenizer, {} {}, got {} {}", printable(name), digest,
           printable(data.tokenizer_name()), printable(data.tokenizer_digest()));
+}
+
+void require_same_run(const fs::path& run, int64_t step, const Recipe& recipe, const Source& source,
+                      const Config& config) {
+  const auto checkpoint = step_folder(run, step);
+  const auto progress = load_progress(checkpoint);
+  require_same(progress.at("recipe"), fixed_fields(recipe), run.string());
+  require_same(progress.at("source"), source.identity(), run.string());
+  require_same(to_json(load_config(checkpoint)), to_json(config), run.string());
 }
 
 void load(const fs::path& checkpoint, const Snapshot& snapshot, const Workers& workers) {

@@ -12,6 +12,8 @@
 #include "bmojo/model/tokenizer_files.h"
 #include "bmojo/nn/adamw.h"
 #include "bmojo/nn/model.h"
+#include "bmojo/train/recipe.h"
+#include "bmojo/train/source.h"
 #include "bmojo/train/workers.h"
 
 // The folder of a run (docs/training.md):
@@ -77,6 +79,10 @@ std::string newest_step_name(const std::filesystem::path& run, int64_t until);
 void remove_unfinished(const std::filesystem::path& run);
 
 Json load_progress(const std::filesystem::path& checkpoint);
+// Error, with the difference, where a step was made with another recipe, other data or another
+// model.
+void require_same_run(const std::filesystem::path& run, int64_t step, const Recipe& recipe,
+                      const Source& source, const Config& config);
 // Weights, moments and carried memories into place.
 void load(const std::filesystem::path& checkpoint, const Snapshot& snapshot,
           const Workers& workers);

@@ -117,10 +117,7 @@ Snapshot Trainer::snapshot() {
 void Trainer::resume(int64_t step) {
   const auto checkpoint = step_folder(around_.out, step);
   const auto progress = load_progress(checkpoint);
-  const auto folder = around_.out.string();
-  require_same(progress.at("recipe"), fixed_fields(recipe_), folder);
-  require_same(progress.at("source"), source_.identity(), folder);
-  require_same(to_json(load_config(checkpoint)), to_json(model_.config()), folder);
+  require_same_run(around_.out, step, recipe_, source_, model_.config());
   load(checkpoint, snapshot(), workers_);
   step_ = saved_step_ = first_step_ = progress.at("step");
   seconds_before_ = progress.at("seconds");
