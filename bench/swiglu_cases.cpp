@@ -82,6 +82,8 @@ std::vector<Case> swiglu_cases() {
                      .run = [](const Tensors& in) -> Tensors {
                        return {nn::swiglu_linear(in[0], in[1], in[2])};
                      },
+                     .forward = {},
+                     .backward = {},
                      .ordered = false});
   }
   return cases;

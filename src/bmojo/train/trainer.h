@@ -52,8 +52,8 @@ class Trainer {
     std::filesystem::path out;         // the run's folder; must exist
     std::function<bool()> stop_asked;  // a signal came
     bool quiet = false;
-    double flops_limit = 0;    // sgemm of this machine, for the progress line
-    TokenizerFiles tokenizer;  // of the weights that were given
+    double flops_limit = 0;         // sgemm of this machine, for the progress line
+    TokenizerFiles tokenizer = {};  // of the weights that were given
   };
   Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Workers workers,
           Surroundings surroundings);
