@@ -204,8 +204,8 @@ MUTANTS = [
     ),
     Mutant(
         "rotary-fading-off-by-one", "nn/layer.cpp",
-        "return key_value(y_f, fading_k_, fading_v_, angles);",
-        "return key_value(y_f, fading_k_, fading_v_, config_.rope_theta == 0 ? angles : "
+        "at::linear(y_f, fading_v_), angles);",
+        "at::linear(y_f, fading_v_), config_.rope_theta == 0 ? angles : "
         "rotary_angles(take_rows(layout.positions.flatten(), layout.fading_token) + 1, "
         "config_.head_size, config_.rope_theta, y_f.scalar_type()));",
         ORACLE, "the fading key of y_p turned by p + 1",
@@ -461,8 +461,8 @@ MUTANTS = [
     ),
     Mutant(
         "scan-kernel-dt-gradient", "kernels/selective_scan.cpp",
-        "hn::MulAdd(grad_delta_x, x, hn::Mul(grad_delta, all(0.693147181f)));",
-        "hn::MulAdd(grad_delta_x, x, grad_delta);",
+        "hn::Mul(of(a.grad_delta), all(0.693147181f))",
+        "of(a.grad_delta)",
         f"{KERNEL}/selective_scan_odd_b", "the gradient of Δ is by log2(e) A instead of A",
     ),
     Mutant(
@@ -882,6 +882,13 @@ MUTANTS = [
         "at::mm_out(to_weight, grad.t(), gate[0]);",
         "nn/swiglu SwiGluLinear.IsTheProductThroughAMap",
         "the map behind SwiGLU has the gradient of the gate alone",
+    ),
+    Mutant(
+        "linears-last-gradient-only", "nn/linears.cpp",
+        "to_x.addmm_(grad, weight);",
+        "to_x = at::mm(grad, weight);",
+        "nn/linears Linears.IsEveryMapOfTheSameInput",
+        "of several maps of u only the last has a gradient to it",
     ),
     Mutant(
         "no-manifest", "train/run_folder.cpp",

@@ -3,15 +3,17 @@
     peers.py limits           sgemm and read bandwidth of this machine
     peers.py train NAME       a training step of a public model: width 512, vocabulary 4,096
     peers.py kernels          for each line of bmojo-kernels on stdin, the same by torch itself
+    peers.py compiled         the part of `kernels` that torch.compile does
 """
 
 import argparse
-import contextlib
 import functools
 import importlib
 import json
 import os
+import select
 import signal
+import subprocess
 import sys
 import time
 
@@ -358,7 +360,7 @@ ELEMENTWISE = {"rms_norm", "add_rms_norm", "swiglu", "causal_conv1d_silu", "inno
 
 SC_LEVEL3_CACHE_SIZE = 194  # glibc's; Python has no name for it
 PATIENCE = 4.0  # seconds a kernel's peer may be repeated for
-COMPILE_SECONDS, COMPILE_ALL_SECONDS = 30.0, 150.0  # that compiling one, and all, may take
+COMPILE_SECONDS = 150.0  # that compiling may take, one kernel at most a fifth of it
 
 
 @functools.cache
@@ -417,59 +419,86 @@ def time_kernel(label, function, inputs, repeat):
         return refused | {"error": reason(error)}
 
 
-@contextlib.contextmanager
-def deadline(seconds):
-    def late(*_):
-        raise TimeoutError(f"not compiled in {seconds:.2g} s")
+def peers_of(case):
+    return KERNELS.get(case["kernel"], lambda shapes, name: [])(case["inputs"], case["name"])
 
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # and again, should it be swallowed
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+
+def compiled(repeat):
+    """For every case and the number of one of its peers: a line when it is compiled, a line when it
+    is timed."""
+    importlib.import_module("torch._inductor.config").compile_threads = 1  # ends when told to
+    print("ready", flush=True)
+    for line in sys.stdin:
+        case = json.loads(line)
+        label, function, inputs = list(peers_of(case))[case["peer"]]
+        torch._dynamo.reset()  # else the second shape is compiled for every shape
+        function = torch.compile(function, dynamic=False)
+        try:
+            outputs = function(*inputs)
+            outputs = outputs if type(outputs) is tuple else (outputs,)
+            torch.autograd.grad(outputs, inputs, [torch.ones_like(y) for y in outputs])
+        except Exception as error:
+            print(json.dumps({"error": reason(error)}), flush=True)
+            continue
+        print("{}", flush=True)
+        print(json.dumps(time_kernel(label, function, inputs, repeat)), flush=True)
 
 
 class Compiler:
-    """torch.compile, with a limit to the time it may take for all kernels."""
+    """torch.compile, with a limit to the time it may take for all kernels. It has a process of its
+    own: nothing less can be ended in the middle and leave torch whole."""
 
-    def __init__(self, seconds):
-        self.left = seconds
+    def __init__(self, seconds, repeat):
+        self.left, self.most, self.repeat, self.worker = seconds, seconds / 5, repeat, None
 
-    def time_kernel(self, label, function, inputs, repeat):
+    def end(self):
+        if self.worker is not None:
+            os.killpg(self.worker.pid, signal.SIGKILL)  # with the C++ compiler it may have started
+            self.worker.communicate()
+            self.worker = None
+
+    def line(self):
+        line = self.worker.stdout.readline()
+        if not line:
+            self.end()
+            return {"error": "the compiler ended"}
+        return json.loads(line)
+
+    def time_kernel(self, case, peer, label):
         label += ", compiled"
         if self.left <= 0:
             return {"label": label, "error": "the time for compiling is over"}
-        importlib.import_module("torch._inductor.config").compile_threads = 1  # ends when told to
-        torch._dynamo.reset()  # else the second shape is compiled for every shape
-        compiled = torch.compile(function, dynamic=False)
-        start = time.perf_counter()
-        try:
-            with deadline(min(self.left, COMPILE_SECONDS)):
-                outputs = compiled(*inputs)
-                outputs = outputs if type(outputs) is tuple else (outputs,)
-                torch.autograd.grad(outputs, inputs, [torch.ones_like(y) for y in outputs])
-        except Exception as error:
-            return {"label": label, "error": reason(error)}
-        finally:
-            self.left -= time.perf_counter() - start
-        return time_kernel(label, compiled, inputs, repeat)
+        if self.worker is None:
+            self.worker = subprocess.Popen(
+                [sys.executable, __file__, "compiled", "--repeat", str(self.repeat)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+            self.worker.stdout.readline()
+        seconds, start = min(self.left, self.most), time.perf_counter()
+        self.worker.stdin.write(json.dumps(case | {"peer": peer}) + "\n")
+        self.worker.stdin.flush()
+        if not select.select([self.worker.stdout], [], [], seconds)[0]:
+            self.end()
+            found = {"error": f"not compiled in {seconds:.2g} s"}
+        else:
+            found = self.line()
+        self.left -= time.perf_counter() - start
+        return {"label": label} | (found or self.line() | {"label": label})
 
 
 def kernels(repeat, compile_seconds):
-    compiler = Compiler(compile_seconds)
+    compiler = Compiler(compile_seconds, repeat)
     for line in sys.stdin:
         case = json.loads(line)
         found = []
         try:
-            for peer in KERNELS.get(case["kernel"], lambda shapes, name: [])(
-                    case["inputs"], case["name"]):
+            for number, peer in enumerate(peers_of(case)):
                 found.append(time_kernel(*peer, repeat))
                 if case["kernel"] in ELEMENTWISE:
-                    found.append(compiler.time_kernel(*peer, repeat))
+                    found.append(compiler.time_kernel(case, number, peer[0]))
         except Exception as error:  # one peer that cannot be made leaves the others
             found.append({"label": "torch", "error": reason(error)})
         yield {"kernel": case["kernel"], "name": case["name"], "peers": found}
+    compiler.end()
 
 
 def main():
@@ -485,13 +514,17 @@ def main():
     verb.add_argument("--warm-ups", type=int, default=2)
     verb = verbs.add_parser("kernels")
     verb.add_argument("--repeat", type=int, default=5)
-    verb.add_argument("--compile-seconds", type=float, default=COMPILE_ALL_SECONDS)
+    verb.add_argument("--compile-seconds", type=float, default=COMPILE_SECONDS)
+    verb = verbs.add_parser("compiled")
+    verb.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     if options.verb == "limits":
         print(json.dumps(limits((256,), 0.01) if options.small else limits()))
     elif options.verb == "train":
         print(json.dumps(train(options.name, options.length, options.batch, options.repeat,
                                options.warm_ups)))
+    elif options.verb == "compiled":
+        compiled(options.repeat)
     else:
         for result in kernels(options.repeat, options.compile_seconds):
             print(json.dumps(result), flush=True)

@@ -408,7 +408,7 @@ TEST_P(Kernels, RotaryTurnsThereAndBack) {
   Rotary in{.T = T,
             .H = H,
             .half = half,
-            .x = {x.data(), 2 * half},  // heads, dense
+            .x = {x.data(), H * 2 * half},
             .cos = cosines.data(),
             .sin = sines.data()};
   const auto turn = [&] {

@@ -19,9 +19,9 @@ namespace bmojo::kernels::HWY_NAMESPACE {
 template <bool kBack>
 HWY_INLINE void turn(const Rotary& in, int64_t t, float* HWY_RESTRICT y) {
   const float *HWY_RESTRICT cos = in.cos + t * in.half, *HWY_RESTRICT sin = in.sin + t * in.half;
-  for (int64_t head = t * in.H; head < (t + 1) * in.H; ++head) {
-    const float* HWY_RESTRICT from = in.x.data + head * in.x.stride;
-    float* HWY_RESTRICT to = y + head * 2 * in.half;
+  for (int64_t head = 0; head < in.H; ++head) {
+    const float* HWY_RESTRICT from = in.x.data + t * in.x.stride + head * 2 * in.half;
+    float* HWY_RESTRICT to = y + (t * in.H + head) * 2 * in.half;
     over_row(in.half, [&](int64_t i, int64_t count) BMOJO_BODY {
       const V a = load(from + i, count), b = load(from + in.half + i, count);
       const V c = load(cos + i, count), s = load(sin + i, count);

@@ -1,6 +1,7 @@
 #include "bmojo/kernels/selective_scan.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "bmojo/kernels/cpu.h"
@@ -8,6 +9,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bmojo/kernels/selective_scan.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -33,6 +35,13 @@ struct Group {
   int64_t lanes(int64_t v) const { return std::min(kLanes, count - v * kLanes); }
   int64_t token(int64_t t) const { return row * scan.L + t; }
   const float* at(const Rows& rows, int64_t t) const { return rows.data + token(t) * rows.stride; }
+  // A token's few cache lines lie far from the next token's: processors do not foresee them.
+  // (Inline by force: GCC drops calls of functions that do nothing else.)
+  template <typename Arrays>
+  HWY_INLINE void expect(const Arrays& arrays, int64_t v, int64_t t) const {
+    if (t < 0 || t >= length) return;
+    for (const Rows& rows : arrays) hwy::Prefetch(at(rows, t) + channel(v));
+  }
   bool starts(int64_t t) const { return scan.starts != nullptr && scan.starts[token(t)] != 0; }
 };
 
@@ -67,19 +76,36 @@ Group make_group(const Scan& scan, int64_t task) {
   return g;
 }
 
-// One vector of channels through tokens [t0, t1). `h` [N, kLanes] goes from state to state; `out`
-// sees each token's Δ, x, z and C·h + D x. With Keep, decays [T, N, kLanes] and states [T, N,
-// kLanes] are kept for the backward pass.
-template <bool Keep, typename Out>
-HWY_INLINE void steps(const Group& g, int64_t v, int64_t t0, int64_t t1, float* HWY_RESTRICT h,
-                      float* HWY_RESTRICT decays, float* HWY_RESTRICT states, const Out& out) {
+// Per token and lane, [kScanBlock, kLanes]: what is the same for all states of a channel. It is
+// made and used in passes of its own, where one token need not wait for another.
+using Lane = Scratch;
+Lane lane() { return scratch(kScanBlock * kLanes); }
+
+// Δ of tokens [t0, t1).
+HWY_INLINE void deltas(const Group& g, int64_t v, int64_t t0, int64_t t1, float* HWY_RESTRICT to) {
+  const int64_t c = g.channel(v), lanes = g.lanes(v);
+  const V bias = load(g.scan.dt_bias + c, lanes);
+  for (int64_t t = t0; t < t1; ++t)
+    hn::Store(softplus(hn::Add(load(g.at(g.scan.dt, t) + c, lanes), bias)), Floats(),
+              to + (t - t0) * kLanes);
+}
+
+// One vector of channels through tokens [t0, t1). `h` [N, kLanes] goes from state to state; `sums`
+// receives C·h + D x. With Keep, decays [T, N, kLanes] and states [T, N, kLanes] are kept for the
+// backward pass. `expected`: what the next block reads and writes, `ahead` tokens from here.
+template <bool Keep, typename Arrays>
+HWY_INLINE void steps(const Group& g, int64_t v, int64_t t0, int64_t t1,
+                      const float* HWY_RESTRICT delta_of, float* HWY_RESTRICT h,
+                      float* HWY_RESTRICT decays, float* HWY_RESTRICT states,
+                      float* HWY_RESTRICT sums, const Arrays& expected, int64_t ahead) {
   const Scan& s = g.scan;
   const int64_t N = s.N, c = g.channel(v), lanes = g.lanes(v);
   const float* HWY_RESTRICT rate = g.decay_rate.get() + v * N * kLanes;
-  const V bias = load(s.dt_bias + c, lanes), skip = load(s.D + c, lanes);
+  const V skip = load(s.D + c, lanes);
   for (int64_t t = t0; t < t1; ++t) {
+    g.expect(expected, v, t + ahead);
     const V x = load(g.at(s.x, t) + c, lanes);
-    const V delta = softplus(hn::Add(load(g.at(s.dt, t) + c, lanes), bias));
+    const V delta = hn::Load(Floats(), delta_of + (t - t0) * kLanes);
     const V delta_x = hn::Mul(delta, x);
     const float *in = g.at(s.input, t), *read = g.at(s.output, t);
     if (g.starts(t)) std::fill(h, h + N * kLanes, 0.0f);
@@ -97,7 +123,7 @@ HWY_INLINE void steps(const Group& g, int64_t v, int64_t t0, int64_t t1, float* 
       }
       sum = hn::MulAdd(state, all(read[n]), sum);
     }
-    out(t, delta, x, sum);
+    hn::Store(sum, Floats(), sums + (t - t0) * kLanes);
   }
 }
 
@@ -105,6 +131,8 @@ void forward(const Scan& s, float* y, float* h_last, float* found, const Paralle
   run(parallel, num_tasks(s), [&](int64_t task) HWY_ATTR {
     const Group g = make_group(s, task);
     const auto h = scratch(g.vectors() * s.N * kLanes);
+    const auto delta = lane(), sums = lane();
+    const std::array expected = {s.x, s.dt, s.z, Rows{y, s.E}};
     to_lanes(g, s.h0, g.row, 1, h.get());
     for (int64_t t0 = 0; t0 < g.length; t0 += kScanBlock) {
       const int64_t t1 = std::min(g.length, t0 + kScanBlock);
@@ -114,10 +142,14 @@ void forward(const Scan& s, float* y, float* h_last, float* found, const Paralle
         const int64_t block = g.row * scan_blocks(s.L) + t0 / kScanBlock;
         for (int64_t n = 0; found != nullptr && n < s.N; ++n)
           store(load(state + n * kLanes), found + (block * s.N + n) * s.E + c, lanes);
-        steps<false>(g, v, t0, t1, state, nullptr, nullptr, [&](int64_t t, V, V, V sum) HWY_ATTR {
+        deltas(g, v, t0, t1, delta.get());
+        steps<false>(g, v, t0, t1, delta.get(), state, nullptr, nullptr, sums.get(), expected,
+                     kScanBlock);
+        for (int64_t t = t0; t < t1; ++t) {
           const V z = load(g.at(s.z, t) + c, lanes);
+          const V sum = hn::Load(Floats(), sums.get() + (t - t0) * kLanes);
           store(hn::Mul(sum, hn::Mul(z, sigmoid(z))), y + g.token(t) * s.E + c, lanes);
-        });
+        }
       }
     }
     from_lanes(g, h.get(), h_last);
@@ -136,7 +168,6 @@ struct Adjoint {
         grad_bias(scratch(vectors * kLanes)),
         decays(scratch(kScanBlock * s.N * kLanes)),
         states(scratch((kScanBlock + 1) * s.N * kLanes)),
-        tokens(scratch(kScanBlock * 3 * kLanes)),
         grad_input(scratch(kScanBlock * s.N * kChains)),
         grad_output(scratch(kScanBlock * s.N * kChains)) {
     std::fill_n(grad_A.get(), vectors * s.N * kLanes, 0.0f);
@@ -144,45 +175,57 @@ struct Adjoint {
     std::fill_n(grad_bias.get(), vectors * kLanes, 0.0f);
   }
   Scratch h, grad_h, grad_A, grad_D, grad_bias;
-  Scratch decays;  // [T, N, kLanes]
-  Scratch states;  // [1 + T, N, kLanes]: found, then after each token
-  Scratch tokens;  // [T, 3, kLanes]: Δ, x, C·h + D x
+  Scratch decays;                     // [T, N, kLanes]
+  Scratch states;                     // [1 + T, N, kLanes]: found, then after each token
+  Lane delta = lane(), sum = lane();  // sum: C·h + D x, then its gradient
+  Lane grad_delta = lane(), grad_delta_x = lane();
   // Sums over the group's channels, lane by lane until the block ends: [T, N, kChains].
   Scratch grad_input, grad_output;
 };
 
+// Back through the gate, y = sum ⊙ silu(z), and the skip.
+void gate_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1, const Rows& grad_y,
+               const ScanGradients& out) {
+  const Scan& s = g.scan;
+  const int64_t c = g.channel(v), lanes = g.lanes(v);
+  V grad_D = hn::Load(Floats(), a.grad_D.get() + v * kLanes);
+  for (int64_t t = t1 - 1; t >= t0; --t) {
+    float* sum = a.sum.get() + (t - t0) * kLanes;
+    const V z = load(g.at(s.z, t) + c, lanes), gate = sigmoid(z);
+    const V grad = load(g.at(grad_y, t) + c, lanes);
+    store(hn::Mul(hn::Mul(grad, hn::Load(Floats(), sum)), silu_slope(z, gate)),
+          out.z + g.token(t) * s.E + c, lanes);
+    const V grad_sum = hn::Mul(grad, hn::Mul(z, gate));
+    hn::Store(grad_sum, Floats(), sum);
+    grad_D = hn::MulAdd(grad_sum, load(g.at(s.x, t) + c, lanes), grad_D);
+  }
+  hn::Store(grad_D, Floats(), a.grad_D.get() + v * kLanes);
+}
+
 // One vector of channels back through tokens [t0, t1), whose states are in `a`.
-void steps_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1, const Rows& grad_y,
-                const ScanGradients& out) {
+void steps_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1) {
   const Scan& s = g.scan;
   const int64_t N = s.N, c = g.channel(v), lanes = g.lanes(v), chain = v * kLanes % kChains;
   const float* HWY_RESTRICT rate = g.decay_rate.get() + v * N * kLanes;
+  const float *HWY_RESTRICT states = a.states.get(), *HWY_RESTRICT decays = a.decays.get();
   float* HWY_RESTRICT grad_h = a.grad_h.get() + v * N * kLanes;
   float* HWY_RESTRICT grad_A = a.grad_A.get() + v * N * kLanes;
-  const V bias = load(s.dt_bias + c, lanes), skip = load(s.D + c, lanes);
-  V grad_D = hn::Load(Floats(), a.grad_D.get() + v * kLanes);
-  V grad_bias = hn::Load(Floats(), a.grad_bias.get() + v * kLanes);
+  float* HWY_RESTRICT grad_input = a.grad_input.get() + chain;
+  float* HWY_RESTRICT grad_output = a.grad_output.get() + chain;
   for (int64_t t = t1 - 1; t >= t0; --t) {
-    const float* token = a.tokens.get() + (t - t0) * 3 * kLanes;
-    const V delta = hn::Load(Floats(), token), x = hn::Load(Floats(), token + kLanes),
-            sum = hn::Load(Floats(), token + 2 * kLanes);
-    const V z = load(g.at(s.z, t) + c, lanes), gate = sigmoid(z);
-    const V grad = load(g.at(grad_y, t) + c, lanes);
-    store(hn::Mul(hn::Mul(grad, sum), silu_slope(z, gate)), out.z + g.token(t) * s.E + c, lanes);
-    const V grad_sum = hn::Mul(grad, hn::Mul(z, gate));
-    grad_D = hn::MulAdd(grad_sum, x, grad_D);
-
+    const V grad_sum = hn::Load(Floats(), a.sum.get() + (t - t0) * kLanes);
+    const V delta = hn::Load(Floats(), a.delta.get() + (t - t0) * kLanes);
+    const V delta_x = hn::Mul(delta, load(g.at(s.x, t) + c, lanes));
     const float *in = g.at(s.input, t), *read = g.at(s.output, t);
     const bool starts = g.starts(t);
-    const V delta_x = hn::Mul(delta, x);
     V grad_delta = zero(), grad_delta_x = zero();
     const int64_t at = (t - t0) * N;
     for (int64_t n = 0; n < N; ++n) {
-      const V after = hn::Load(Floats(), a.states.get() + (at + N + n) * kLanes);
-      const V decay = hn::Load(Floats(), a.decays.get() + (at + n) * kLanes);
+      const V after = hn::Load(Floats(), states + (at + N + n) * kLanes);
+      const V decay = hn::Load(Floats(), decays + (at + n) * kLanes);
       const V g_h = hn::MulAdd(grad_sum, all(read[n]), hn::Load(Floats(), grad_h + n * kLanes));
-      float* to_output = a.grad_output.get() + (at + n) * kChains + chain;
-      float* to_input = a.grad_input.get() + (at + n) * kChains + chain;
+      float* to_output = grad_output + (at + n) * kChains;
+      float* to_input = grad_input + (at + n) * kChains;
       hn::Store(hn::MulAdd(grad_sum, after, hn::Load(Floats(), to_output)), Floats(), to_output);
       hn::Store(hn::MulAdd(g_h, delta_x, hn::Load(Floats(), to_input)), Floats(), to_input);
       grad_delta_x = hn::MulAdd(g_h, all(in[n]), grad_delta_x);
@@ -190,7 +233,7 @@ void steps_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1, c
         hn::Store(zero(), Floats(), grad_h + n * kLanes);
         continue;
       }
-      const V before = hn::Load(Floats(), a.states.get() + (at + n) * kLanes);
+      const V before = hn::Load(Floats(), states + (at + n) * kLanes);
       const V carried = hn::Mul(g_h, decay);
       const V through_decay = hn::Mul(carried, before);  // gradient to Δ A
       hn::Store(hn::MulAdd(through_decay, delta, hn::Load(Floats(), grad_A + n * kLanes)), Floats(),
@@ -198,17 +241,33 @@ void steps_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1, c
       grad_delta = hn::MulAdd(through_decay, hn::Load(Floats(), rate + n * kLanes), grad_delta);
       hn::Store(carried, Floats(), grad_h + n * kLanes);
     }
-    // `rate` is A log2(e).
-    grad_delta = hn::MulAdd(grad_delta_x, x, hn::Mul(grad_delta, all(0.693147181f)));
-    store(hn::MulAdd(grad_delta_x, delta, hn::Mul(grad_sum, skip)), out.x + g.token(t) * s.E + c,
-          lanes);
+    hn::Store(grad_delta, Floats(), a.grad_delta.get() + (t - t0) * kLanes);
+    hn::Store(grad_delta_x, Floats(), a.grad_delta_x.get() + (t - t0) * kLanes);
+  }
+}
+
+// Back through Δ = softplus(dt + bias) and Δ x.
+void delta_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1,
+                const ScanGradients& out) {
+  const Scan& s = g.scan;
+  const int64_t c = g.channel(v), lanes = g.lanes(v);
+  const V bias = load(s.dt_bias + c, lanes), skip = load(s.D + c, lanes);
+  V grad_bias = hn::Load(Floats(), a.grad_bias.get() + v * kLanes);
+  for (int64_t t = t1 - 1; t >= t0; --t) {
+    const auto of = [&](const Lane& lane)
+                        HWY_ATTR { return hn::Load(Floats(), lane.get() + (t - t0) * kLanes); };
+    const V grad_delta_x = of(a.grad_delta_x);
+    store(hn::MulAdd(grad_delta_x, of(a.delta), hn::Mul(of(a.sum), skip)),
+          out.x + g.token(t) * s.E + c, lanes);
+    // The rates were A log2(e).
+    const V grad_delta = hn::MulAdd(grad_delta_x, load(g.at(s.x, t) + c, lanes),
+                                    hn::Mul(of(a.grad_delta), all(0.693147181f)));
     const V raw = hn::Add(load(g.at(s.dt, t) + c, lanes), bias);
     const V grad_raw =
         hn::Mul(grad_delta, hn::IfThenElse(hn::Gt(raw, all(20)), all(1), sigmoid(raw)));
     store(grad_raw, out.dt + g.token(t) * s.E + c, lanes);
     grad_bias = hn::Add(grad_bias, grad_raw);
   }
-  hn::Store(grad_D, Floats(), a.grad_D.get() + v * kLanes);
   hn::Store(grad_bias, Floats(), a.grad_bias.get() + v * kLanes);
 }
 
@@ -228,6 +287,8 @@ void backward_group(const Group& g, const float* found, const Rows& grad_y, cons
   const Scan& s = g.scan;
   const int64_t N = s.N;
   Adjoint a(s, g.vectors());
+  const std::array expected = {
+      s.x, s.dt, s.z, grad_y, Rows{out.x, s.E}, Rows{out.dt, s.E}, Rows{out.z, s.E}};
   to_lanes(g, grad_h, g.row, 1, a.grad_h.get());
   for (int64_t block = (g.length - 1) / kScanBlock; block >= 0; --block) {
     const int64_t t0 = block * kScanBlock, t1 = std::min(g.length, t0 + kScanBlock);
@@ -241,14 +302,12 @@ void backward_group(const Group& g, const float* found, const Rows& grad_y, cons
         hn::Store(state, Floats(), a.h.get() + n * kLanes);
         hn::Store(state, Floats(), a.states.get() + n * kLanes);
       }
-      steps<true>(g, v, t0, t1, a.h.get(), a.decays.get(), a.states.get() + N * kLanes,
-                  [&](int64_t t, V delta, V x, V sum) HWY_ATTR {
-                    float* token = a.tokens.get() + (t - t0) * 3 * kLanes;
-                    hn::Store(delta, Floats(), token);
-                    hn::Store(x, Floats(), token + kLanes);
-                    hn::Store(sum, Floats(), token + 2 * kLanes);
-                  });
-      steps_back(g, a, v, t0, t1, grad_y, out);
+      deltas(g, v, t0, t1, a.delta.get());
+      steps<true>(g, v, t0, t1, a.delta.get(), a.h.get(), a.decays.get(),
+                  a.states.get() + N * kLanes, a.sum.get(), expected, -kScanBlock);
+      gate_back(g, a, v, t0, t1, grad_y, out);
+      steps_back(g, a, v, t0, t1);
+      delta_back(g, a, v, t0, t1, out);
     }
     for (int64_t i = 0; i < (t1 - t0) * N; ++i) {
       input[g.token(t0) * N + i] = sum_of_chains(a.grad_input.get() + i * kChains);

@@ -71,15 +71,17 @@ struct Exp2 {
 HWY_INLINE Exp2 exp2_parts(V x) {
   // The second operand wins when one is NaN.
   x = hn::Max(all(-127.0f), x);
-  const auto [whole, number] = nearest(x);
-  const V f = hn::Sub(x, whole);  // exact, in [-1/2, 1/2]
-  V p = all(1.5403530e-4f);       // ln2^i / i!
+  // As in `nearest`, but with the exponent's bias in the sum: its last bits are the power's first.
+  const V large = all(12582912.0f + 127), sum = hn::Add(x, large);
+  const auto bits = hn::ShiftLeft<23>(hn::BitCast(hn::RebindToSigned<Floats>(), sum));
+  const V f = hn::Sub(x, hn::Sub(sum, large));  // exact, in [-1/2, 1/2]
+  V p = all(1.5403530e-4f);                     // ln2^i / i!
   p = hn::MulAdd(p, f, all(1.3333558e-3f));
   p = hn::MulAdd(p, f, all(9.6181291e-3f));
   p = hn::MulAdd(p, f, all(5.5504109e-2f));
   p = hn::MulAdd(p, f, all(2.4022651e-1f));
   p = hn::MulAdd(p, f, all(6.9314718e-1f));
-  return {power_of_two(number), hn::Mul(p, f)};
+  return {hn::BitCast(Floats(), bits), hn::Mul(p, f)};
 }
 HWY_INLINE V exp2_negative(V x) {
   const auto [power, rest] = exp2_parts(x);

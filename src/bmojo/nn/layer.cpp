@@ -8,6 +8,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/nn/causal_conv.h"
 #include "bmojo/nn/innovation.h"
+#include "bmojo/nn/linears.h"
 #include "bmojo/nn/memory_attention.h"
 #include "bmojo/nn/rows.h"
 #include "bmojo/nn/selective_scan.h"
@@ -74,9 +75,16 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
                            const at::Tensor& tokens, const at::Tensor& selection) const {
   LayerOutput out;
   const auto u = rms_norm(x, norm_, config_.norm_eps);
+  std::vector<std::vector<at::Tensor>> maps;
+  if (kind_ != LayerKind::attention) maps.push_back({in_});
+  if (kind_ != LayerKind::ssm) maps.push_back({q_, k_, v_});
+  const auto mapped = linears(u, maps);
   at::Tensor y;
-  if (kind_ != LayerKind::attention) y = ssm(u, layout, state, out.state);
-  auto change = kind_ == LayerKind::ssm ? y : attend(u, y, layout, state, tokens, selection, out);
+  if (kind_ != LayerKind::attention) y = ssm(mapped.front(), layout, state, out.state);
+  auto change = y;
+  if (kind_ != LayerKind::ssm)
+    change = attend({mapped.end()[-3], mapped.end()[-2], mapped.end()[-1]}, y, layout, state,
+                    tokens, selection, out);
   if (kind_ == LayerKind::bmojo && config_.fading_residual) change = change + y;
   if (config_.mlp_size == 0) {
     out.x = x + change;
@@ -87,10 +95,10 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
   return out;
 }
 
-at::Tensor Layer::ssm(const at::Tensor& u, const Layout& layout, const LayerState& state,
+at::Tensor Layer::ssm(const at::Tensor& in, const Layout& layout, const LayerState& state,
                       LayerState& next) const {
   const int64_t E = config_.ssm_inner_size, N = config_.ssm_state_size, R = config_.ssm_dt_rank;
-  const auto xz = at::linear(u, in_, in_bias_).split(E, -1);
+  const auto xz = (in_bias_.defined() ? in + in_bias_ : in).split(E, -1);
   // x̄ = silu(Σ_i tap_i ⊙ x_{t-i} + bias)
   const auto [x_bar, conv_tail] = causal_conv1d_silu({.x = xz[0],
                                                       .weight = conv_,
@@ -134,14 +142,13 @@ at::Tensor Layer::innovation(const at::Tensor& y, const Layout& layout, const La
   return epsilon;
 }
 
+at::Tensor Layer::heads(const at::Tensor& x) const {
+  return x.unflatten(-1, {x.size(-1) / config_.head_size, config_.head_size});
+}
+
 // A key and its value as one row, [..., 2, G, d]; the key turned to its own position.
-at::Tensor Layer::key_value(const at::Tensor& x, const at::Tensor& w_k, const at::Tensor& w_v,
-                            const Angles& angles) const {
-  const auto heads = [&](const at::Tensor& w) {
-    return at::linear(x, w).unflatten(-1, {config_.num_kv_heads, config_.head_size});
-  };
-  const auto k = heads(w_k);
-  return at::stack({config_.rope_theta > 0 ? rotate(k, angles) : k, heads(w_v)}, -3);
+at::Tensor Layer::key_value(const at::Tensor& k, const at::Tensor& v, const Angles& angles) const {
+  return at::stack({config_.rope_theta > 0 ? rotate(heads(k), angles) : heads(k), heads(v)}, -3);
 }
 
 void Layer::Keys::add(const KeyList& more) {
@@ -157,16 +164,16 @@ KeyList Layer::Keys::list() const {
 // One softmax over [eidetic | fading | window], a piece of one chunk at a time. The keys and values
 // of all memories are rows of one pool: [nothing | window of the state | tokens | fading |
 // eidetic].
-at::Tensor Layer::attend(const at::Tensor& u, const at::Tensor& y, const Layout& layout,
+at::Tensor Layer::attend(const Attended& in, const at::Tensor& y, const Layout& layout,
                          const LayerState& state, const at::Tensor& tokens,
                          const at::Tensor& selection, LayerOutput& out) const {
   const int64_t B = layout.batch, W = layout.window_rows_in;
   require(state.window.size(1) == W,
           "forward: state must hold {} window rows, got {}; keep the window it was made with", W,
           state.window.size(1));
-  auto q = at::linear(u, q_).unflatten(-1, {config_.num_heads, config_.head_size});
+  auto q = heads(in.q);
   if (config_.rope_theta > 0) q = rotate(q, layout.angles);
-  const auto kv = key_value(u, k_, v_, layout.angles);
+  const auto kv = key_value(in.k, in.v, layout.angles);
   std::vector<at::Tensor> parts = {at::zeros_like(kv[0].narrow(0, 0, 1)),
                                    state.window.flatten(0, 1), kv.flatten(0, 1)};
   PoolRows first{.window = 1, .tokens = 1 + B * W, .eidetic = 0};
@@ -253,12 +260,13 @@ at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
   if (config_.rope_theta > 0)
     angles = {take_rows(layout.angles.cos.flatten(0, 1), layout.fading_token),
               take_rows(layout.angles.sin.flatten(0, 1), layout.fading_token)};
-  return key_value(y_f, fading_k_, fading_v_, angles);
+  return key_value(at::linear(y_f, fading_k_), at::linear(y_f, fading_v_), angles);
 }
 
 // SwiGLU
 at::Tensor Layer::mlp(const at::Tensor& u) const {
-  return swiglu_linear(at::linear(u, gate_), at::linear(u, up_), down_);
+  const auto both = linears(u, {{gate_, up_}});
+  return swiglu_linear(both[0], both[1], down_);
 }
 
 LayerState Layer::initial_state(int64_t B) const {

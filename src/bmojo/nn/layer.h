@@ -42,11 +42,14 @@ class Layer {
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
-  at::Tensor ssm(const at::Tensor& u, const Layout& layout, const LayerState& state,
+  at::Tensor ssm(const at::Tensor& in, const Layout& layout, const LayerState& state,
                  LayerState& next) const;
   at::Tensor innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
                         LayerState& next) const;
-  at::Tensor attend(const at::Tensor& u, const at::Tensor& y, const Layout& layout,
+  struct Attended {
+    at::Tensor q, k, v;  // [B, L, heads · d]
+  };
+  at::Tensor attend(const Attended& in, const at::Tensor& y, const Layout& layout,
                     const LayerState& state, const at::Tensor& tokens, const at::Tensor& selection,
                     LayerOutput& out) const;
   // What the queries of each piece may attend to, memory after memory.
@@ -62,8 +65,8 @@ class Layer {
                    const at::Tensor& selection, LayerOutput& out) const;
   at::Tensor fading_rows(const at::Tensor& y, const Layout& layout, const LayerState& state) const;
   at::Tensor mlp(const at::Tensor& u) const;
-  at::Tensor key_value(const at::Tensor& x, const at::Tensor& w_k, const at::Tensor& w_v,
-                       const Angles& angles) const;
+  at::Tensor heads(const at::Tensor& x) const;  // [..., heads · d] -> [..., heads, d]
+  at::Tensor key_value(const at::Tensor& k, const at::Tensor& v, const Angles& angles) const;
 
   bool remembers() const { return kind_ == LayerKind::bmojo && config_.eidetic_tokens > 0; }
   bool fades() const { return kind_ == LayerKind::bmojo && config_.fading_tokens > 0; }

@@ -13,9 +13,9 @@ using torch::autograd::variable_list;
 
 at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
   const int64_t H = x.size(-2), d = x.size(-1);
-  const auto rows = with_rows(x.reshape({x.numel() / (H * d), H, d}));
+  const auto rows = with_rows(x.reshape({1, x.numel() / (H * d), H * d}));
   const auto y = at::empty(x.sizes(), x.options());
-  kernels::rotate({.T = rows.size(0),
+  kernels::rotate({.T = rows.size(1),
                    .H = H,
                    .half = d / 2,
                    .x = rows_of(rows),

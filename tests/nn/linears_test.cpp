@@ -1,0 +1,76 @@
+#include "bmojo/nn/linears.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "bench/cases.h"
+#include "bmojo/base/error.h"
+#include "tests/nn/support.h"
+
+namespace bmojo::nn {
+namespace {
+
+using bench::normal;
+using test::relative_error;
+
+using Groups = std::vector<std::vector<at::Tensor>>;
+
+// Few rows take the products one by one, many a group's at once.
+TEST(Linears, IsEveryMapOfTheSameInput) {
+  for (const auto& [B, L] : {std::pair<int64_t, int64_t>(3, 7), {1, 1}, {2, 301}, {1, 1024}}) {
+    auto x = normal({B, L, 13}, 1, 1);
+    std::vector<at::Tensor> inputs = {x};
+    for (const int64_t width : {5, 24, 1, 40}) inputs.push_back(normal({width, 13}, 1, width));
+    for (auto& input : inputs) input.requires_grad_(true);
+    const Groups groups = {{inputs[1]}, {inputs[2], inputs[3], inputs[4]}};
+    const auto actual = linears(x, groups);
+    ASSERT_EQ(actual.size(), 4u);
+    std::vector<at::Tensor> expected, grads;
+    for (size_t i = 0; i < 4; ++i) {
+      expected.push_back(at::linear(x, inputs[i + 1]));
+      EXPECT_EQ(actual[i].sizes(), expected[i].sizes());
+      EXPECT_LE(relative_error(actual[i], expected[i]), 1e-6) << i;
+      grads.push_back(normal(expected[i].sizes(), 1, 10 + static_cast<int64_t>(i)));
+    }
+    const auto to = torch::autograd::grad(actual, inputs, grads);
+    const auto wanted = torch::autograd::grad(expected, inputs, grads);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      EXPECT_LE(relative_error(to[i], wanted[i]), 1e-6) << i;
+  }
+}
+
+TEST(Linears, LeavesOutWhatNothingNeeds) {
+  auto x = normal({2, 5, 8}, 1, 1), a = normal({4, 8}, 1, 2), b = normal({3, 8}, 1, 3);
+  b.requires_grad_(true);
+  const auto frozen = linears(x, {{a, b}});
+  const auto to_b = torch::autograd::grad({frozen[1].sum()}, {b})[0];
+  EXPECT_LE(relative_error(to_b, x.sum({0, 1}).expand({3, 8})), 1e-6);
+  // A map whose result is not used has no gradient, and none of its own in x.
+  x.requires_grad_(true);
+  a.requires_grad_(true);
+  const auto y = linears(x, {{a, b}});
+  const auto grads = torch::autograd::grad({y[1].sum()}, {x, a}, {}, /*retain_graph=*/{},
+                                           /*create_graph=*/false, /*allow_unused=*/true);
+  EXPECT_LE(relative_error(grads[0], b.sum(0).expand_as(x)), 1e-6);
+  EXPECT_FALSE(grads[1].defined());
+  const at::NoGradGuard no_grad;
+  EXPECT_FALSE(linears(x, {{a, b}})[0].requires_grad());
+}
+
+TEST(Linears, NamesTheArgumentThatIsWrong) {
+  const auto x = normal({2, 5, 8}, 1, 1);
+  const auto message = [&](const at::Tensor& weight) -> std::string {
+    try {
+      linears(x, {{weight}});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_EQ(message(x[0].t()), "linears: weight must be [O, 8], got [8, 5]");
+  EXPECT_EQ(message({}), "linears: weight must be [O, 8], got none");
+  EXPECT_EQ(message(x[0].to(at::kDouble)), "linears: weight must be Float, got Double");
+}
+
+}  // namespace
+}  // namespace bmojo::nn
