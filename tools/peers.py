@@ -7,6 +7,7 @@
 """
 
 import argparse
+import contextlib
 import functools
 import importlib
 import json
@@ -15,6 +16,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import torch
@@ -423,11 +425,22 @@ def peers_of(case):
     return KERNELS.get(case["kernel"], lambda shapes, name: [])(case["inputs"], case["name"])
 
 
+READY = "ready"
+
+
 def compiled(repeat):
     """For every case and the number of one of its peers: a line when it is compiled, a line when it
     is timed."""
     importlib.import_module("torch._inductor.config").compile_threads = 1  # ends when told to
-    print("ready", flush=True)
+    parent = os.getppid()
+
+    def end_with_parent():
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    print(READY, flush=True)
     for line in sys.stdin:
         case = json.loads(line)
         label, function, inputs = list(peers_of(case))[case["peer"]]
@@ -438,10 +451,10 @@ def compiled(repeat):
             outputs = outputs if type(outputs) is tuple else (outputs,)
             torch.autograd.grad(outputs, inputs, [torch.ones_like(y) for y in outputs])
         except Exception as error:
-            print(json.dumps({"error": reason(error)}), flush=True)
+            print(json.dumps({"case": case, "error": reason(error)}), flush=True)
             continue
-        print("{}", flush=True)
-        print(json.dumps(time_kernel(label, function, inputs, repeat)), flush=True)
+        print(json.dumps({"case": case}), flush=True)
+        print(json.dumps({"case": case} | time_kernel(label, function, inputs, repeat)), flush=True)
 
 
 class Compiler:
@@ -451,54 +464,64 @@ class Compiler:
     def __init__(self, seconds, repeat):
         self.left, self.most, self.repeat, self.worker = seconds, seconds / 5, repeat, None
 
-    def end(self):
+    def close(self):
         if self.worker is not None:
             os.killpg(self.worker.pid, signal.SIGKILL)  # with the C++ compiler it may have started
             self.worker.communicate()
             self.worker = None
 
-    def line(self):
-        line = self.worker.stdout.readline()
-        if not line:
-            self.end()
-            return {"error": "the compiler ended"}
-        return json.loads(line)
+    def start(self):
+        self.worker = subprocess.Popen(
+            [sys.executable, __file__, "compiled", "--repeat", str(self.repeat)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        if self.worker.stdout.readline().strip() != READY:
+            raise ValueError("did not start")
+
+    def answer(self, case):
+        found = json.loads(self.worker.stdout.readline())
+        if found.pop("case", None) != case:
+            raise ValueError("spoke of another kernel")
+        return found
+
+    def result(self, case):
+        if self.worker is None:
+            self.start()
+        seconds, start = min(self.left, self.most), time.perf_counter()
+        try:
+            self.worker.stdin.write(json.dumps(case) + "\n")
+            self.worker.stdin.flush()
+            if not select.select([self.worker.stdout], [], [], seconds)[0]:
+                self.close()
+                return {"error": f"not compiled in {seconds:.2g} s"}
+            found = self.answer(case)
+        finally:
+            self.left -= time.perf_counter() - start
+        return found or self.answer(case)
 
     def time_kernel(self, case, peer, label):
         label += ", compiled"
         if self.left <= 0:
             return {"label": label, "error": "the time for compiling is over"}
-        if self.worker is None:
-            self.worker = subprocess.Popen(
-                [sys.executable, __file__, "compiled", "--repeat", str(self.repeat)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-            self.worker.stdout.readline()
-        seconds, start = min(self.left, self.most), time.perf_counter()
-        self.worker.stdin.write(json.dumps(case | {"peer": peer}) + "\n")
-        self.worker.stdin.flush()
-        if not select.select([self.worker.stdout], [], [], seconds)[0]:
-            self.end()
-            found = {"error": f"not compiled in {seconds:.2g} s"}
-        else:
-            found = self.line()
-        self.left -= time.perf_counter() - start
-        return {"label": label} | (found or self.line() | {"label": label})
+        try:
+            return self.result(case | {"peer": peer}) | {"label": label}
+        except (OSError, ValueError) as error:
+            self.close()
+            return {"label": label, "error": "the compiler ended: " + reason(error)}
 
 
 def kernels(repeat, compile_seconds):
-    compiler = Compiler(compile_seconds, repeat)
-    for line in sys.stdin:
-        case = json.loads(line)
-        found = []
-        try:
-            for number, peer in enumerate(peers_of(case)):
-                found.append(time_kernel(*peer, repeat))
-                if case["kernel"] in ELEMENTWISE:
-                    found.append(compiler.time_kernel(case, number, peer[0]))
-        except Exception as error:  # one peer that cannot be made leaves the others
-            found.append({"label": "torch", "error": reason(error)})
-        yield {"kernel": case["kernel"], "name": case["name"], "peers": found}
-    compiler.end()
+    with contextlib.closing(Compiler(compile_seconds, repeat)) as compiler:
+        for line in sys.stdin:
+            case = json.loads(line)
+            found = []
+            try:
+                for number, peer in enumerate(peers_of(case)):
+                    found.append(time_kernel(*peer, repeat))
+                    if case["kernel"] in ELEMENTWISE:
+                        found.append(compiler.time_kernel(case, number, peer[0]))
+            except Exception as error:  # one peer that cannot be made leaves the others
+                found.append({"label": "torch", "error": reason(error)})
+            yield {"kernel": case["kernel"], "name": case["name"], "peers": found}
 
 
 def main():

@@ -398,8 +398,8 @@ TEST_P(Kernels, SwiGluIsItsProduct) {
 }
 
 TEST_P(Kernels, RotaryTurnsThereAndBack) {
-  const int64_t T = 1200, H = 3, half = 5;
-  const auto x = normal(T * H * 2 * half, 1), angle = normal(T * half, 2);
+  const int64_t T = 1200, H = 3, half = 5, stride = H * 2 * half + 3;
+  const auto x = normal(T * stride, 1), angle = normal(T * half, 2);
   std::vector<float> cosines, sines;
   for (const auto a : angle) {
     cosines.push_back(std::cos(a));
@@ -408,26 +408,28 @@ TEST_P(Kernels, RotaryTurnsThereAndBack) {
   Rotary in{.T = T,
             .H = H,
             .half = half,
-            .x = {x.data(), H * 2 * half},
+            .x = {x.data(), stride},
             .cos = cosines.data(),
             .sin = sines.data()};
   const auto turn = [&] {
-    return written({std::ssize(x)}, [&](Arrays& to, const ParallelFor& parallel) {
+    return written({T * H * 2 * half}, [&](Arrays& to, const ParallelFor& parallel) {
       rotate(in, to[0].data(), parallel);
     })[0];
   };
   const auto y = turn();
+  const auto token = [&](int64_t i) { return i / (H * 2 * half); };
+  const auto given = [&](int64_t i) { return x[at(token(i) * stride + i % (H * 2 * half))]; };
   for (int64_t i = 0; i < T * H * half; ++i) {
     const int64_t head = i / half, a = head * 2 * half + i % half, b = a + half;
     const float c = cosines[at(head / H * half + i % half)],
                 s = sines[at(head / H * half + i % half)];
-    ASSERT_NEAR(y[at(a)], x[at(a)] * c - x[at(b)] * s, 1e-5);
-    ASSERT_NEAR(y[at(b)], x[at(b)] * c + x[at(a)] * s, 1e-5);
+    ASSERT_NEAR(y[at(a)], given(a) * c - given(b) * s, 1e-5);
+    ASSERT_NEAR(y[at(b)], given(b) * c + given(a) * s, 1e-5);
   }
-  in.x.data = y.data();
+  in.x = {y.data(), H * 2 * half};
   in.back = true;
   const auto again = turn();
-  for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(again[i], x[i], 1e-5);
+  for (int64_t i = 0; i < std::ssize(again); ++i) ASSERT_NEAR(again[at(i)], given(i), 1e-5);
 }
 
 TEST_P(Kernels, CrossEntropyIsTheNegativeLogarithm) {

@@ -17,7 +17,7 @@ using Groups = std::vector<std::vector<at::Tensor>>;
 
 // Few rows take the products one by one, many a group's at once.
 TEST(Linears, IsEveryMapOfTheSameInput) {
-  for (const auto& [B, L] : {std::pair<int64_t, int64_t>(3, 7), {1, 1}, {2, 301}, {1, 1024}}) {
+  for (const auto& [B, L] : {std::pair<int64_t, int64_t>(3, 7), {1, 1}, {2, 301}, {1, 3000}}) {
     auto x = normal({B, L, 13}, 1, 1);
     std::vector<at::Tensor> inputs = {x};
     for (const int64_t width : {5, 24, 1, 40}) inputs.push_back(normal({width, 13}, 1, width));
@@ -37,6 +37,24 @@ TEST(Linears, IsEveryMapOfTheSameInput) {
     for (size_t i = 0; i < inputs.size(); ++i)
       EXPECT_LE(relative_error(to[i], wanted[i]), 1e-6) << i;
   }
+}
+
+TEST(Linears, TakesAnyShapeTypeAndStrides) {
+  const auto x = normal({4, 6, 8}, 1, 1), a = normal({3, 8}, 1, 2), b = normal({5, 8}, 1, 3);
+  const auto close = [](const std::vector<at::Tensor>& actual, const at::Tensor& x,
+                        const std::vector<at::Tensor>& weights) {
+    for (size_t i = 0; i < weights.size(); ++i)
+      EXPECT_LE(relative_error(actual[i], at::linear(x, weights[i])), 1e-6) << i;
+  };
+  close(linears(x[0][0], {{a, b}}), x[0][0], {a, b});
+  close(linears(x.transpose(0, 1), {{a}, {b}}), x.transpose(0, 1), {a, b});
+  close(linears(x.narrow(1, 1, 2), {{a, a}}), x.narrow(1, 1, 2), {a, a});
+  const auto turned = b.t().contiguous().t();
+  close(linears(x, {{a, turned}}), x, {a, turned});
+  const auto wide = linears(x.to(at::kDouble), {{a.to(at::kDouble)}});
+  EXPECT_TRUE(at::equal(wide[0], at::linear(x.to(at::kDouble), a.to(at::kDouble))));
+  EXPECT_EQ(linears(x.narrow(0, 0, 0), {{a, b}})[1].sizes(), at::IntArrayRef({0, 6, 5}));
+  EXPECT_TRUE(linears(x, {}).empty());
 }
 
 TEST(Linears, LeavesOutWhatNothingNeeds) {
@@ -59,7 +77,7 @@ TEST(Linears, LeavesOutWhatNothingNeeds) {
 
 TEST(Linears, NamesTheArgumentThatIsWrong) {
   const auto x = normal({2, 5, 8}, 1, 1);
-  const auto message = [&](const at::Tensor& weight) -> std::string {
+  const auto thrown = [](const at::Tensor& x, const at::Tensor& weight) -> std::string {
     try {
       linears(x, {{weight}});
     } catch (const Error& error) {
@@ -67,9 +85,13 @@ TEST(Linears, NamesTheArgumentThatIsWrong) {
     }
     return "nothing was thrown";
   };
+  const auto message = [&](const at::Tensor& weight) { return thrown(x, weight); };
   EXPECT_EQ(message(x[0].t()), "linears: weight must be [O, 8], got [8, 5]");
   EXPECT_EQ(message({}), "linears: weight must be [O, 8], got none");
   EXPECT_EQ(message(x[0].to(at::kDouble)), "linears: weight must be Float, got Double");
+  EXPECT_EQ(message(x[0].to(at::kMeta)), "linears: weight must be on cpu, got meta");
+  EXPECT_EQ(thrown({}, x[0]), "linears: x must be [..., I], I not 0, got none");
+  EXPECT_EQ(thrown(x.to(at::kLong), x[0]), "linears: x must hold floating-point numbers, got Long");
 }
 
 }  // namespace

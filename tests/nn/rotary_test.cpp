@@ -57,6 +57,9 @@ TEST(Rotary, TakesAnyShapeAndStrides) {
   EXPECT_TRUE(same_bits(turned(heads, position, 100), expected));
   const auto last = x.transpose(0, 3).contiguous().transpose(0, 3);
   EXPECT_TRUE(same_bits(turned(last, position, 100), expected));
+  EXPECT_TRUE(same_bits(turned(x.narrow(2, 1, 3), position, 100), expected.narrow(2, 1, 3)));
+  const auto wide = at::cat({x, x}, -1).narrow(-1, 0, 6);
+  EXPECT_TRUE(same_bits(turned(wide, position, 100), expected));
   EXPECT_EQ(turned(x.narrow(0, 0, 0), position.narrow(0, 0, 0), 100).numel(), 0);
 }
 

@@ -90,6 +90,7 @@ void backward_group(const CausalConv& conv, const float* taps, int64_t b, int64_
   const auto fill = [&](int64_t t, float* HWY_RESTRICT d) HWY_ATTR {
     reads.at(h, b, t);
     const float* HWY_RESTRICT from = grad_y.data + (b * h.L + t) * grad_y.stride + first;
+    if (t >= kHistoryAhead) expect(from - kHistoryAhead * grad_y.stride, count);
     over_row(count, [&](int64_t c, int64_t lanes) BMOJO_BODY {
       const V sum = convolve(reads, taps, load(bias + c, lanes), E, first + c, lanes);
       const V to_sum = hn::Mul(load(from + c, lanes), silu_slope(sum, sigmoid(sum)));

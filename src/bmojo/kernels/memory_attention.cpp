@@ -250,22 +250,22 @@ void forward_tile(const Tile& tile, Workspace& w, float* out, float* log_sum) {
     weigh(tile, w.values.data() + k, w.scores.get() + k * kTile, count, w.result.get());
   });
   HWY_ALIGN float logs[kTile];
+  V check = zero();  // 0, or NaN where a result is not finite
   for (int64_t n = 0; n < tile.panels() * kPanel; n += kLanes) {
     const V sum = hn::Load(Floats(), w.sum + n);
     for (int64_t i = 0; i < d; ++i) {
       float* x = w.result.get() + i * kTile + n;
       // -0 becomes 0: a key out of sight may have added 0, or not.
-      hn::Store(hn::Add(hn::Div(hn::Load(Floats(), x), sum), zero()), Floats(), x);
+      const V mixed = hn::Add(hn::Div(hn::Load(Floats(), x), sum), zero());
+      hn::Store(mixed, Floats(), x);
+      check = hn::MulAdd(mixed, zero(), check);
     }
     hn::Store(hn::Add(hn::Load(Floats(), w.largest + n), log(sum)), Floats(), logs + n);
   }
-  bool finite = true;
+  const bool finite = hn::AllTrue(Floats(), hn::Eq(check, zero()));
   for (int64_t n = 0; n < tile.count; ++n) {
     float* row = out + tile.offset(n);
-    for (int64_t i = 0; i < d; ++i) {
-      row[i] = w.result[static_cast<size_t>(i * kTile + n)];
-      finite &= std::abs(row[i]) <= std::numeric_limits<float>::max();
-    }
+    for (int64_t i = 0; i < d; ++i) row[i] = w.result[static_cast<size_t>(i * kTile + n)];
     if (log_sum != nullptr) log_sum[tile.scalar(n)] = logs[n];
   }
   // A weight of 0 times a value of ∞ or NaN would spoil queries that do not see it: one query at a

@@ -9,11 +9,10 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bmojo/kernels/selective_scan.cpp"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "bmojo/kernels/simd-inl.h"
+#include "bmojo/kernels/row-inl.h"
 
 // Vectors run over channels, the N states of a channel lie in memory one vector each, and time is
 // serial. A task owns one row and kGroup channels; it walks time in blocks, and in a block the
@@ -35,13 +34,6 @@ struct Group {
   int64_t lanes(int64_t v) const { return std::min(kLanes, count - v * kLanes); }
   int64_t token(int64_t t) const { return row * scan.L + t; }
   const float* at(const Rows& rows, int64_t t) const { return rows.data + token(t) * rows.stride; }
-  // A token's few cache lines lie far from the next token's: processors do not foresee them.
-  // (Inline by force: GCC drops calls of functions that do nothing else.)
-  template <typename Arrays>
-  HWY_INLINE void expect(const Arrays& arrays, int64_t v, int64_t t) const {
-    if (t < 0 || t >= length) return;
-    for (const Rows& rows : arrays) hwy::Prefetch(at(rows, t) + channel(v));
-  }
   bool starts(int64_t t) const { return scan.starts != nullptr && scan.starts[token(t)] != 0; }
 };
 
@@ -78,8 +70,8 @@ Group make_group(const Scan& scan, int64_t task) {
 
 // Per token and lane, [kScanBlock, kLanes]: what is the same for all states of a channel. It is
 // made and used in passes of its own, where one token need not wait for another.
-using Lane = Scratch;
-Lane lane() { return scratch(kScanBlock * kLanes); }
+using PerToken = Scratch;
+PerToken per_token() { return scratch(kScanBlock * kLanes); }
 
 // Δ of tokens [t0, t1).
 HWY_INLINE void deltas(const Group& g, int64_t v, int64_t t0, int64_t t1, float* HWY_RESTRICT to) {
@@ -103,7 +95,8 @@ HWY_INLINE void steps(const Group& g, int64_t v, int64_t t0, int64_t t1,
   const float* HWY_RESTRICT rate = g.decay_rate.get() + v * N * kLanes;
   const V skip = load(s.D + c, lanes);
   for (int64_t t = t0; t < t1; ++t) {
-    g.expect(expected, v, t + ahead);
+    if (t + ahead >= 0 && t + ahead < g.length)
+      for (const Rows& rows : expected) expect(g.at(rows, t + ahead) + c, lanes);
     const V x = load(g.at(s.x, t) + c, lanes);
     const V delta = hn::Load(Floats(), delta_of + (t - t0) * kLanes);
     const V delta_x = hn::Mul(delta, x);
@@ -131,7 +124,7 @@ void forward(const Scan& s, float* y, float* h_last, float* found, const Paralle
   run(parallel, num_tasks(s), [&](int64_t task) HWY_ATTR {
     const Group g = make_group(s, task);
     const auto h = scratch(g.vectors() * s.N * kLanes);
-    const auto delta = lane(), sums = lane();
+    const auto delta = per_token(), sums = per_token();
     const std::array expected = {s.x, s.dt, s.z, Rows{y, s.E}};
     to_lanes(g, s.h0, g.row, 1, h.get());
     for (int64_t t0 = 0; t0 < g.length; t0 += kScanBlock) {
@@ -175,10 +168,10 @@ struct Adjoint {
     std::fill_n(grad_bias.get(), vectors * kLanes, 0.0f);
   }
   Scratch h, grad_h, grad_A, grad_D, grad_bias;
-  Scratch decays;                     // [T, N, kLanes]
-  Scratch states;                     // [1 + T, N, kLanes]: found, then after each token
-  Lane delta = lane(), sum = lane();  // sum: C·h + D x, then its gradient
-  Lane grad_delta = lane(), grad_delta_x = lane();
+  Scratch decays;  // [T, N, kLanes]
+  Scratch states;  // [1 + T, N, kLanes]: found, then after each token
+  PerToken delta = per_token(), sum = per_token();  // sum: C·h + D x, then its gradient
+  PerToken grad_delta = per_token(), grad_delta_x = per_token();
   // Sums over the group's channels, lane by lane until the block ends: [T, N, kChains].
   Scratch grad_input, grad_output;
 };
@@ -254,8 +247,8 @@ void delta_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1,
   const V bias = load(s.dt_bias + c, lanes), skip = load(s.D + c, lanes);
   V grad_bias = hn::Load(Floats(), a.grad_bias.get() + v * kLanes);
   for (int64_t t = t1 - 1; t >= t0; --t) {
-    const auto of = [&](const Lane& lane)
-                        HWY_ATTR { return hn::Load(Floats(), lane.get() + (t - t0) * kLanes); };
+    const auto of = [&](const PerToken& array)
+                        HWY_ATTR { return hn::Load(Floats(), array.get() + (t - t0) * kLanes); };
     const V grad_delta_x = of(a.grad_delta_x);
     store(hn::MulAdd(grad_delta_x, of(a.delta), hn::Mul(of(a.sum), skip)),
           out.x + g.token(t) * s.E + c, lanes);

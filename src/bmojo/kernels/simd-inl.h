@@ -71,7 +71,8 @@ struct Exp2 {
 HWY_INLINE Exp2 exp2_parts(V x) {
   // The second operand wins when one is NaN.
   x = hn::Max(all(-127.0f), x);
-  // As in `nearest`, but with the exponent's bias in the sum: its last bits are the power's first.
+  // As in `nearest`, but with the exponent's bias in the sum (so that the odd one of two is taken):
+  // its last bits are the power's first.
   const V large = all(12582912.0f + 127), sum = hn::Add(x, large);
   const auto bits = hn::ShiftLeft<23>(hn::BitCast(hn::RebindToSigned<Floats>(), sum));
   const V f = hn::Sub(x, hn::Sub(sum, large));  // exact, in [-1/2, 1/2]

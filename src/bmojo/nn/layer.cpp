@@ -75,16 +75,12 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
                            const at::Tensor& tokens, const at::Tensor& selection) const {
   LayerOutput out;
   const auto u = rms_norm(x, norm_, config_.norm_eps);
-  std::vector<std::vector<at::Tensor>> maps;
-  if (kind_ != LayerKind::attention) maps.push_back({in_});
-  if (kind_ != LayerKind::ssm) maps.push_back({q_, k_, v_});
-  const auto mapped = linears(u, maps);
+  auto in = map(u);
   at::Tensor y;
-  if (kind_ != LayerKind::attention) y = ssm(mapped.front(), layout, state, out.state);
+  if (kind_ != LayerKind::attention) y = ssm(std::move(in.xz), layout, state, out.state);
   auto change = y;
   if (kind_ != LayerKind::ssm)
-    change = attend({mapped.end()[-3], mapped.end()[-2], mapped.end()[-1]}, y, layout, state,
-                    tokens, selection, out);
+    change = attend(std::move(in), y, layout, state, tokens, selection, out);
   if (kind_ == LayerKind::bmojo && config_.fading_residual) change = change + y;
   if (config_.mlp_size == 0) {
     out.x = x + change;
@@ -95,12 +91,39 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
   return out;
 }
 
-at::Tensor Layer::ssm(const at::Tensor& in, const Layout& layout, const LayerState& state,
+// [x | z], q, k and v of the normed input u, as far as the layer has them.
+Layer::Mapped Layer::map(const at::Tensor& u) const {
+  std::vector<std::vector<at::Tensor>> groups;
+  if (in_.defined() && !in_bias_.defined()) groups.push_back({in_});
+  if (q_.defined() && config_.rope_theta > 0) {
+    groups.push_back({q_, k_, v_});
+  } else if (q_.defined()) {
+    // q stays for the backward pass, and would keep k and v.
+    groups.push_back({q_});
+    groups.push_back({k_, v_});
+  }
+  auto y = linears(u, groups);
+  const auto take_last = [&] {
+    const auto last = y.back();
+    y.pop_back();
+    return last;
+  };
+  Mapped out;
+  if (q_.defined()) {
+    out.v = take_last();
+    out.k = take_last();
+    out.q = take_last();
+  }
+  if (in_.defined()) out.xz = in_bias_.defined() ? at::linear(u, in_, in_bias_) : take_last();
+  return out;
+}
+
+at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& state,
                       LayerState& next) const {
   const int64_t E = config_.ssm_inner_size, N = config_.ssm_state_size, R = config_.ssm_dt_rank;
-  const auto xz = (in_bias_.defined() ? in + in_bias_ : in).split(E, -1);
+  const auto parts = xz.split(E, -1);
   // x̄ = silu(Σ_i tap_i ⊙ x_{t-i} + bias)
-  const auto [x_bar, conv_tail] = causal_conv1d_silu({.x = xz[0],
+  const auto [x_bar, conv_tail] = causal_conv1d_silu({.x = parts[0],
                                                       .weight = conv_,
                                                       .bias = conv_bias_,
                                                       .tail = state.conv_tail,
@@ -112,7 +135,7 @@ at::Tensor Layer::ssm(const at::Tensor& in, const Layout& layout, const LayerSta
   // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t B_t x̄_t;  y_t = W_out ((C_t·h_t + D ⊙ x̄_t) ⊙ silu(z_t))
   const auto [read, h] = selective_scan({.x = x_bar,
                                          .dt = at::linear(dbc[0], dt_),
-                                         .z = xz[1],
+                                         .z = parts[1],
                                          .B = dbc[1],
                                          .C = dbc[2],
                                          .A = -widen(a_log_).exp(),
@@ -164,7 +187,7 @@ KeyList Layer::Keys::list() const {
 // One softmax over [eidetic | fading | window], a piece of one chunk at a time. The keys and values
 // of all memories are rows of one pool: [nothing | window of the state | tokens | fading |
 // eidetic].
-at::Tensor Layer::attend(const Attended& in, const at::Tensor& y, const Layout& layout,
+at::Tensor Layer::attend(Mapped in, const at::Tensor& y, const Layout& layout,
                          const LayerState& state, const at::Tensor& tokens,
                          const at::Tensor& selection, LayerOutput& out) const {
   const int64_t B = layout.batch, W = layout.window_rows_in;
@@ -174,6 +197,7 @@ at::Tensor Layer::attend(const Attended& in, const at::Tensor& y, const Layout& 
   auto q = heads(in.q);
   if (config_.rope_theta > 0) q = rotate(q, layout.angles);
   const auto kv = key_value(in.k, in.v, layout.angles);
+  in = {};  // frees what is now in q and kv
   std::vector<at::Tensor> parts = {at::zeros_like(kv[0].narrow(0, 0, 1)),
                                    state.window.flatten(0, 1), kv.flatten(0, 1)};
   PoolRows first{.window = 1, .tokens = 1 + B * W, .eidetic = 0};

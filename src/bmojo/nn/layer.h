@@ -42,16 +42,17 @@ class Layer {
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
-  at::Tensor ssm(const at::Tensor& in, const Layout& layout, const LayerState& state,
+  struct Mapped {
+    at::Tensor xz;       // [B, L, 2 E]
+    at::Tensor q, k, v;  // [B, L, heads · d]
+  };
+  Mapped map(const at::Tensor& u) const;
+  at::Tensor ssm(at::Tensor xz, const Layout& layout, const LayerState& state,
                  LayerState& next) const;
   at::Tensor innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
                         LayerState& next) const;
-  struct Attended {
-    at::Tensor q, k, v;  // [B, L, heads · d]
-  };
-  at::Tensor attend(const Attended& in, const at::Tensor& y, const Layout& layout,
-                    const LayerState& state, const at::Tensor& tokens, const at::Tensor& selection,
-                    LayerOutput& out) const;
+  at::Tensor attend(Mapped in, const at::Tensor& y, const Layout& layout, const LayerState& state,
+                    const at::Tensor& tokens, const at::Tensor& selection, LayerOutput& out) const;
   // What the queries of each piece may attend to, memory after memory.
   struct Keys {
     std::vector<at::Tensor> index, from, until;  // [P, S] each
