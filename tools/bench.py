@@ -361,7 +361,8 @@ def kernel_rows(report):
     for case in report["kernels"]:
         for name in shown_passes(case):
             work = case[name]
-            cut = "*" if any("compil" in peer.get("error", "") for peer in case["peers"]) else ""
+            cut = "*" if any(late in peer.get("error", "") for peer in case["peers"]
+                             for late in ("not compiled in", "time for compiling")) else ""
             yield [f"{case['kernel']}, {case['name']}", PASSES[name],
                    f"{1e3 * work['seconds']:.2f}", f"{work['roofline']:.0%}",
                    f"{1e3 * work['reference_seconds']:.1f}",

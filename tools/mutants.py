@@ -490,7 +490,7 @@ MUTANTS = [
         "attention-kernel-nan-spreads", "kernels/memory_attention.cpp",
         "if (finite || tile.query(0) == tile.query(tile.count - 1)) return;",
         "if (finite || tile.count > 0) return;",
-        "nn/memory_attention MemoryAttention.OnlyQueriesThatSeeANaNAreSpoiled",
+        "nn/memory_attention MemoryAttention.OnlyQueriesThatSeeANaNOrInfinityAreSpoiled",
         "a NaN spoils the queries that share a tile with those that see it",
     ),
     Mutant(

@@ -428,6 +428,15 @@ def peers_of(case):
 READY = "ready"
 
 
+def end_group(leader):
+    """With the C++ compiler that it may have started, which on SIGTERM leaves no half-written file
+    in the cache."""
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader, end)
+        time.sleep(1 if end == signal.SIGTERM else 0)
+
+
 def compiled(repeat):
     """For every case and the number of one of its peers: a line when it is compiled, a line when it
     is timed."""
@@ -437,9 +446,10 @@ def compiled(repeat):
     def end_with_parent():
         while os.getppid() == parent:
             time.sleep(0.5)
-        os.killpg(0, signal.SIGKILL)
+        end_group(os.getpid())
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    if os.getpgrp() == os.getpid():
+        threading.Thread(target=end_with_parent, daemon=True).start()
     print(READY, flush=True)
     for line in sys.stdin:
         case = json.loads(line)
@@ -466,7 +476,7 @@ class Compiler:
 
     def close(self):
         if self.worker is not None:
-            os.killpg(self.worker.pid, signal.SIGKILL)  # with the C++ compiler it may have started
+            end_group(self.worker.pid)
             self.worker.communicate()
             self.worker = None
 
@@ -475,12 +485,16 @@ class Compiler:
             [sys.executable, __file__, "compiled", "--repeat", str(self.repeat)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
         if self.worker.stdout.readline().strip() != READY:
-            raise ValueError("did not start")
+            self.left = 0  # nor will it the next time
+            raise ValueError("it did not start")
 
     def answer(self, case):
-        found = json.loads(self.worker.stdout.readline())
+        line = self.worker.stdout.readline()
+        if not line:
+            raise ValueError("its process is gone")
+        found = json.loads(line)
         if found.pop("case", None) != case:
-            raise ValueError("spoke of another kernel")
+            raise ValueError("it spoke of another kernel")
         return found
 
     def result(self, case):
@@ -506,7 +520,7 @@ class Compiler:
             return self.result(case | {"peer": peer}) | {"label": label}
         except (OSError, ValueError) as error:
             self.close()
-            return {"label": label, "error": "the compiler ended: " + reason(error)}
+            return {"label": label, "error": "torch.compile failed: " + reason(error)}
 
 
 def kernels(repeat, compile_seconds):

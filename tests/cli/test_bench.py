@@ -1,6 +1,7 @@
 """What the benchmarks of tools/ compute and keep, without running one."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -412,10 +413,11 @@ def test_a_choice_has_no_backward_row(backward):
 
 # peers.py: in a process of its own, since it loads torch.
 
-def python(code, *words, text=""):
+def python(code, *words, text="", **variables):
     folder = Path(bench.__file__).parent
     result = subprocess.run([sys.executable, *(("-c", code) if code else (folder / "peers.py",)),
-                             *words], input=text, capture_output=True, text=True, cwd=folder)
+                             *words], input=text, capture_output=True, text=True, cwd=folder,
+                            env={**os.environ, **variables})
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -570,13 +572,43 @@ assert calls == ["forward", *2 * warm, *2 * timed], calls
 """)
 
 
-def test_what_is_compiled_is_timed():
+def test_what_is_compiled_is_timed(tmp_path):
     case = {"kernel": "swiglu", "name": "a", "inputs": [[2, 8], [2, 8]]}
     line = python(None, "kernels", "--repeat", "1", "--compile-seconds", "3000",
-                  text=json.dumps(case))
+                  text=json.dumps(case), TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
     found = json.loads(line)["peers"]
     assert [peer["label"] for peer in found] == ["silu(g) * u", "silu(g) * u, compiled"]
     assert found[0].keys() == found[1].keys() == {"label", "forward", "backward"}
+
+
+def test_a_compiler_that_fails_is_said_and_another_started():
+    python("""
+import subprocess, sys
+import peers
+
+class Fake(peers.Compiler):
+    def start(self):
+        self.worker = subprocess.Popen([sys.executable, "-c", self.script], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+def found(script):
+    fake.script = "import json, sys\\nfor line in sys.stdin:\\n case = json.loads(line)\\n " + script
+    return fake.time_kernel({"kernel": "k"}, 1, "a")
+
+fake = Fake(600, 1)
+say = "print(json.dumps(%s), flush=True)"
+failed = {"label": "a, compiled", "error": "torch.compile failed: "}
+error = found("break")["error"]
+assert error == failed["error"] + "its process is gone", error
+error = found(say % "{'case': {'kernel': 'other', 'peer': 1}}")["error"]
+assert error == failed["error"] + "it spoke of another kernel", error
+assert found("print('no JSON', flush=True)")["error"].startswith(failed["error"])
+right = found(say % "{'case': case}" + "; " + say % "{'case': case, 'forward': 2.0}")
+assert right == {"label": "a, compiled", "forward": 2.0}, right
+refused = found(say % "{'case': case, 'error': 'no'}")
+assert refused == right, "the same process goes on"
+fake.close()
+""")
 
 
 def test_compiling_has_a_deadline_and_its_end_is_printed():

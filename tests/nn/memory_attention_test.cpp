@@ -76,18 +76,25 @@ TEST(MemoryAttention, KeysOutOfSightLeaveNoTrace) {
   EXPECT_TRUE(same_bits(problem.result(), expected));
 }
 
-TEST(MemoryAttention, OnlyQueriesThatSeeANaNAreSpoiled) {
+TEST(MemoryAttention, OnlyQueriesThatSeeANaNOrInfinityAreSpoiled) {
   auto problem = window_problem({0});
   const auto clean = problem.result();
-  for (const int64_t part : {0, 1}) {  // a key, a value
-    auto spoiled = problem;
-    spoiled.pool = problem.pool.clone();
-    spoiled.pool[1 + 7 + 30][part].fill_(NAN);  // token 30: seen by queries 30 … 49
-    const auto result = spoiled.result();
-    EXPECT_TRUE(same_bits(result.narrow(0, 0, 30), clean.narrow(0, 0, 30))) << part;
-    EXPECT_TRUE(result.narrow(0, 30, 20).isnan().all().item<bool>()) << part;
-    EXPECT_TRUE(same_bits(result.narrow(0, 50, 10), clean.narrow(0, 50, 10))) << part;
-  }
+  const int64_t T = clean.size(0);
+  for (const float value : {NAN, INFINITY})
+    for (const int64_t token : {30, 55})   // 55: in the last tile, which has fewer rows than lanes
+      for (const int64_t part : {0, 1}) {  // a key, a value
+        auto spoiled = problem;
+        spoiled.pool = problem.pool.clone();
+        spoiled.pool[1 + 7 + token][part].fill_(value);  // seen by 20 queries, itself the first
+        const auto result = spoiled.result();
+        const int64_t end = std::min(token + 20, T);
+        EXPECT_TRUE(same_bits(result.narrow(0, 0, token), clean.narrow(0, 0, token)))
+            << value << token << part;
+        EXPECT_FALSE(result.narrow(0, token, end - token).isfinite().any().item<bool>())
+            << value << token << part;
+        EXPECT_TRUE(same_bits(result.narrow(0, end, T - end), clean.narrow(0, end, T - end)))
+            << value << token << part;
+      }
 }
 
 TEST(MemoryAttention, ReadsAnyStridesRight) {

@@ -27,7 +27,7 @@ struct Reads {
   int64_t count = 0;
 };
 
-inline constexpr int64_t kHistoryAhead = 16;  // tokens between a row's `expect` and its use
+inline constexpr int64_t kHistoryAhead = 16;  // tokens from a row's `expect` to itself
 
 // Token t of row b made Σ_i weight_i ⊙ x_{t-i} over i ≤ reach(t), and d_t is the gradient to that.
 //   fill(t, d) gives d_t for the channels [first, first + count); t runs backwards

@@ -6,9 +6,9 @@
 
 namespace bmojo::nn {
 
-// x [..., I] through several linear maps, weights [O, I] -> [..., O] each. The weights of a group
-// are multiplied at once, and their results are columns of one array; the gradient to x is summed
-// inside the products of all maps, without an array for each.
+// x [..., I] through several linear maps, weights [O, I] -> [..., O] each. The results of a group
+// are columns of one array, of many rows by one product; the gradient to x is summed inside the
+// products of all maps, without an array for each.
 std::vector<at::Tensor> linears(const at::Tensor& x,
                                 const std::vector<std::vector<at::Tensor>>& groups);
 
