@@ -9,14 +9,16 @@ allow is printed and written as left out.
 """
 
 import argparse
+import importlib.metadata
 import json
 import platform
 import sys
 import time
 from pathlib import Path
 
-from measure import (EIDETIC, PEERS, ROOT, VOCABULARY, WIDTH, Failed, commit, end_with_children,
-                     machine, ours_command, peer_command, run, run_json, step_flops, table)
+from measure import (EIDETIC, PEERS, ROOT, VOCABULARY, WIDTH, Failed, OutOfTime, commit,
+                     end_with_children, machine, ours_command, parameters, peer_command, run,
+                     run_json, step_flops, table)
 
 # Timed steps in the first and second round, of each model and length. The order is that of the
 # first round: what most goals need comes first. Slow ones have the fewest steps that are allowed,
@@ -34,6 +36,7 @@ STEPS = {
     ("bmojo", 16384): (2, 1),
     ("mamba", 2048): (3, 3),
     ("mambapy", 2048): (3, 0),
+    ("bmojo-linears", 2048): (3, 3),
 }
 # Then, if time is left: each with the measured one that tells how long its step is.
 AT_LAST = {
@@ -42,6 +45,8 @@ AT_LAST = {
     ("bmojo-recompute", 8192): ("bmojo", 8192),
     ("mambapy-default", 2048): ("mambapy", 2048),
     ("mistral-default", 8192): ("mistral", 8192),
+    ("transformers-mamba", 256): ("mambapy", 2048),
+    ("mistral-sliding", 8192): ("mistral", 8192),
 }
 MIN_STEPS = 3
 # Ours by name: family, changes to it, flags. bmojo-off: the same weights, no token is remembered.
@@ -183,9 +188,15 @@ def measure_kernels(budget, options):
     lines = budget.spend("kernels", lambda left: run([*program, *words], left))
     if not lines:
         return []
-    peers = budget.spend("kernels, by torch",
-                         lambda left: run([sys.executable, str(PEERS), "kernels", *words], left,
-                                          text=lines)) or ""
+
+    def by_torch(left):
+        try:
+            return run([sys.executable, str(PEERS), "kernels", *words], left, text=lines)
+        except OutOfTime as late:
+            budget.leave_out("kernels, by torch: the last ones", str(late))
+            return late.output
+
+    peers = budget.spend("kernels, by torch", by_torch) or ""
     by_case = {(p["kernel"], p["name"]): p["peers"] for p in map(json.loads, peers.splitlines())}
     cases = [json.loads(line) for line in lines.splitlines()]
     for case in cases:
@@ -197,10 +208,10 @@ def measure_kernels(budget, options):
 
 
 def compare(case, limits):
-    """Gives each pass of a case its share of the roofline and torch's fastest."""
-    if case.get("gradient_in_forward"):
-        case[BOTH] = {field: case["forward"][field] + case["backward"][field]
-                      for field in ("seconds", "reference_seconds", "flops", "bytes")}
+    """Gives each pass of a case, and both as one, its share of the roofline and torch's fastest."""
+    fields = ("seconds", "reference_seconds", "flops", "bytes")
+    if all(case.get(name) and case[name]["seconds"] is not None for name in PASSES if name != BOTH):
+        case[BOTH] = {field: case["forward"][field] + case["backward"][field] for field in fields}
         for peer in case["peers"]:
             if "forward" in peer and "backward" in peer:
                 peer[BOTH] = peer["forward"] + peer["backward"]
@@ -217,7 +228,7 @@ def compare(case, limits):
 
 def shown_passes(case):
     """Both as one where the forward pass makes the gradient: neither means anything alone."""
-    names = [BOTH] if BOTH in case else ["forward", "backward"]
+    names = [BOTH] if case.get("gradient_in_forward") else ["forward", "backward"]
     return [name for name in names if "roofline" in (case.get(name) or {})]
 
 
@@ -347,7 +358,10 @@ def step_rows(report):
 
 def step_notes(report):
     known = {(row["model"], row["length"]) for row in report["steps"]}
-    lines = ["share: weight and attention products at sgemm's speed, over the time.",
+    flops = 6 * parameters("bmojo")[1] * 2048
+    lines = ["share: weight and attention products at sgemm's speed, over the time. B'MOJO's weight "
+             f"products alone:\n{flops / report['limits']['sgemm']:.2f} s at 2,048; bmojo-linears "
+             "is how long torch takes for them.",
              "Peers run with malloc tuned as in our programs (freed memory is kept), -default "
              "without."]
     if ("mistral-compiled", 8192) not in known:
@@ -361,13 +375,16 @@ def kernel_rows(report):
     for case in report["kernels"]:
         for name in shown_passes(case):
             work = case[name]
-            cut = "*" if any(late in peer.get("error", "") for peer in case["peers"]
-                             for late in ("not compiled in", "time for compiling")) else ""
+            # What torch does not offer is no gap; what failed or had no time is.
+            errors = [peer.get("error", "no backward") for peer in case["peers"]]
+            gap = not errors or any(not error.startswith("no backward") for error in errors)
+            both = case.get(BOTH, work) if name != "forward" else None
             yield [f"{case['kernel']}, {case['name']}", PASSES[name],
                    f"{1e3 * work['seconds']:.2f}", f"{work['roofline']:.0%}",
                    f"{1e3 * work['reference_seconds']:.1f}",
-                   f"{1e3 * work['torch_seconds']:.2f}{cut}",
-                   f"{work['seconds'] / work['torch_seconds']:.2f}"]
+                   f"{1e3 * work['torch_seconds']:.2f}{'*' if gap else ''}",
+                   f"{work['seconds'] / work['torch_seconds']:.2f}",
+                   f"{both['seconds'] / both['torch_seconds']:.2f}" if both else ""]
 
 
 def notes(report):
@@ -381,6 +398,15 @@ def notes(report):
     return "\n".join(f"- {line}" for line in sorted(lines) +
                      [f"left out: {line}" for line in report["left_out"]] +
                      [f"wrong: {line}" for line in report["wrong"]])
+
+
+def versions():
+    def version(name):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+    return {name: version(name) for name in ("torch", "transformers", "mambapy")}
 
 
 def markdown(report):
@@ -397,11 +423,13 @@ def markdown(report):
         table(["training step", "length", "parameters", "seconds", "memory", "share", "timed"],
               step_rows(report)),
         step_notes(report),
-        table(["kernel", "", "ms", "roof", "ATen", "torch", "ratio"], kernel_rows(report)),
+        table(["kernel", "", "ms", "roof", "ATen", "torch", "ratio", "both"],
+              kernel_rows(report)),
         "f forward, b backward, f+b both: there the forward pass makes the gradient. roof: the\n"
         "larger of flops / sgemm and bytes / bandwidth, over the time; caches flushed between\n"
         "repeats and passes. ATen: the reference, ms. torch: the fastest it offers, that or\n"
-        "another, compiled or not, ms (* a compilation had no time). ratio: ours / torch.",
+        "another, compiled or not, ms (* some way of it failed or had no time). ratio: ours / torch,\n"
+        "of the pass, and of both passes, each by its fastest way.",
         notes(report),
     ]
     return "\n\n".join(parts).rstrip() + "\n"
@@ -440,7 +468,8 @@ def main():
     fastest = fastest_mistral(measured)
     command = "bench.py --smoke, no measurement" if options.smoke else "make bench"
     report = {"command": command, "commit": commit(), "machine": machine(),
-              "python": platform.python_version(), "limits": limits,
+              "minutes": round(options.budget - budget.left() / 60, 1),
+              "python": platform.python_version(), "versions": versions(), "limits": limits,
               "goals": goal_values(measured, limits), "goal_peers": goal_peers(measured),
               "beside_goals": beside_goals(measured), "fastest_mistral": fastest and fastest[0],
               "steps": [{"model": model, "length": length, **row,

@@ -29,7 +29,9 @@ class Failed(Exception):
 
 
 class OutOfTime(Failed):
-    pass
+    def __init__(self, message, output=""):
+        super().__init__(message)
+        self.output = output  # in whole lines
 
 
 def config(family, width=WIDTH):
@@ -45,6 +47,20 @@ def config(family, width=WIDTH):
     return fields
 
 
+def linear_layers(family, width=WIDTH):
+    """(inputs, outputs) of every map of a token but the head's."""
+    c = config(family, width)
+    E, R = c.get("ssm_inner_size", 0), c.get("ssm_dt_rank", 0)
+    queries, keys = c.get("num_heads", 0) * HEAD, c.get("num_kv_heads", 0) * HEAD
+    for kind in kinds_of(family):
+        if kind != "attention":
+            yield from [(width, 2 * E), (E, R + 2 * STATES), (R, E), (E, width)]
+        if kind != "ssm":
+            yield from [(width, queries), (width, keys), (width, keys), (queries, width)]
+        if c["mlp_size"] > 0:
+            yield from 2 * [(width, c["mlp_size"])] + [(c["mlp_size"], width)]
+
+
 def kinds_of(family):
     layers, kinds, _, _ = FAMILIES[family]
     return [kinds[i % len(kinds)] for i in range(layers)]
@@ -54,20 +70,15 @@ def parameters(family, width=WIDTH):
     """(all, those that are factors of a matrix product). The embedding is counted once, as the
     head: its other use is a look-up."""
     c = config(family, width)
-    D, E, R = width, c.get("ssm_inner_size", 0), c.get("ssm_dt_rank", 0)
-    queries, keys = c.get("num_heads", 0) * HEAD, c.get("num_kv_heads", 0) * HEAD
-    products, rest = VOCABULARY * D, D
+    D, E = width, c.get("ssm_inner_size", 0)
+    products, rest = VOCABULARY * D + sum(i * o for i, o in linear_layers(family, width)), D
     for kind in kinds_of(family):
         rest += D
         if kind != "attention":
-            products += 2 * E * D + (R + 2 * STATES) * E + R * E + E * D
             rest += TAPS * E + E + E + STATES * E + E  # taps, their bias, dt bias, A, D
-        if kind != "ssm":
-            products += 2 * queries * D + 2 * keys * D
         if kind == "bmojo":
             rest += D + (family == "bmojo")  # norm of the fading tokens, weight of the innovation
         if c["mlp_size"] > 0:
-            products += 3 * c["mlp_size"] * D
             rest += D
     return products + rest, products
 
@@ -143,7 +154,10 @@ def run(command, timeout=None, text=None, tuned=True):
         result = subprocess.run(command, capture_output=True, text=True, timeout=timeout,
                                 input=text, env=environment(tuned))
     except subprocess.TimeoutExpired as late:
-        raise OutOfTime(f"stopped after {late.timeout:.0f} s") from None
+        printed = late.stdout or b""  # bytes, whatever was asked for
+        printed = printed if isinstance(printed, str) else printed.decode(errors="replace")
+        raise OutOfTime(f"stopped after {late.timeout:.0f} s",
+                        printed[:printed.rfind("\n") + 1]) from None
     if result.returncode != 0:
         lines = result.stderr.strip().splitlines() or [f"exit code {result.returncode}"]
         raise Failed(lines[-1][:300])

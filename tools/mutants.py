@@ -891,6 +891,13 @@ MUTANTS = [
         "of several maps of u only the last has a gradient to it",
     ),
     Mutant(
+        "linears-first-columns-only", "nn/linears.cpp",
+        "    first += w.size(0);",
+        "",
+        "nn/linears Linears.IsEveryMapOfTheSameInput",
+        "of several maps made at once all results are the first columns",
+    ),
+    Mutant(
         "no-manifest", "train/run_folder.cpp",
         "        write_manifest(folder);",
         "",

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import functools
 import importlib
+import itertools
 import json
 import os
 import select
@@ -21,7 +22,8 @@ import time
 
 import torch
 import torch.nn.functional as F
-from measure import EIDETIC, HEAD, STATES, TAPS, VOCABULARY, WIDTH, WINDOW
+from measure import (EIDETIC, HEAD, STATES, TAPS, VOCABULARY, WIDTH, WINDOW, linear_layers,
+                     parameters)
 
 
 def status_bytes(name):
@@ -95,9 +97,30 @@ MODELS = {
                            transformers_mamba),
 }
 COMPILED = "-compiled"  # behind a name: the same under torch.compile
+LINEARS = "bmojo-linears"  # what no model of this shape on torch can be faster than
+
+
+def train_linears(length, batch, repeat, warm_ups):
+    """Every linear layer of our B'MOJO, forward and backward, and nothing else."""
+    before = status_bytes("VmRSS")
+    shapes = [*linear_layers("bmojo"), (WIDTH, VOCABULARY)]
+    inputs = {n: torch.randn(batch, length, n, requires_grad=True) for n in {i for i, _ in shapes}}
+    grads = {n: torch.randn(batch, length, n) for n in {o for _, o in shapes}}
+    weights = [torch.randn(o, i, requires_grad=True) for i, o in shapes]
+
+    def step():
+        for (i, o), weight in zip(shapes, weights):
+            torch.autograd.grad(F.linear(inputs[i], weight), (inputs[i], weight), grads[o])
+
+    return {"phase": "train", "length": length, "batch": batch,
+            "seconds_per_step": best_of(repeat, step, warm_ups),
+            "peak_rss_bytes": status_bytes("VmHWM") - before, "parameters": parameters("bmojo")[1],
+            "threads": torch.get_num_threads()}
 
 
 def train(name, length, batch, repeat, warm_ups):
+    if name == LINEARS:
+        return train_linears(length, batch, repeat, warm_ups)
     compiled = name.endswith(COMPILED)
     if compiled:
         importlib.import_module("torch._inductor.compile_fx")  # the compiler is not the model's
@@ -107,7 +130,7 @@ def train(name, length, batch, repeat, warm_ups):
 
     torch.manual_seed(0)
     before = status_bytes("VmRSS")
-    parameters, logits = make()
+    weights, logits = make()
 
     def loss(inputs, targets):
         return F.cross_entropy(logits(inputs).flatten(0, 1), targets.flatten())
@@ -118,8 +141,8 @@ def train(name, length, batch, repeat, warm_ups):
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
     def step():
-        for parameter in parameters:
-            parameter.grad = None
+        for weight in weights:
+            weight.grad = None
         loss(inputs, targets).backward()
 
     best_of(0, step, warm_ups)
@@ -128,7 +151,7 @@ def train(name, length, batch, repeat, warm_ups):
     seconds = best_of(repeat, step, warm_ups=0)
     return {"phase": "train", "length": length, "batch": batch, "seconds_per_step": seconds,
             "peak_rss_bytes": status_bytes("VmHWM") - before,
-            "parameters": sum(p.numel() for p in parameters), "threads": torch.get_num_threads()}
+            "parameters": sum(weight.numel() for weight in weights), "threads": torch.get_num_threads()}
 
 
 def forget_peak():
@@ -426,6 +449,7 @@ def peers_of(case):
 
 
 READY = "ready"
+STARTING_SECONDS = 120.0  # of a compiling process: Python and torch
 
 
 def end_group(leader):
@@ -453,7 +477,7 @@ def compiled(repeat):
     print(READY, flush=True)
     for line in sys.stdin:
         case = json.loads(line)
-        label, function, inputs = list(peers_of(case))[case["peer"]]
+        label, function, inputs = next(itertools.islice(peers_of(case), case["peer"], None))
         torch._dynamo.reset()  # else the second shape is compiled for every shape
         function = torch.compile(function, dynamic=False)
         try:
@@ -472,7 +496,9 @@ class Compiler:
     own: nothing less can be ended in the middle and leave torch whole."""
 
     def __init__(self, seconds, repeat):
-        self.left, self.most, self.repeat, self.worker = seconds, seconds / 5, repeat, None
+        self.left, self.most, self.repeat = seconds, seconds / 5, repeat
+        self.worker = None
+        self.broken = None  # why it never starts
 
     def close(self):
         if self.worker is not None:
@@ -480,20 +506,27 @@ class Compiler:
             self.worker.communicate()
             self.worker = None
 
+    def command(self):
+        return [sys.executable, __file__, "compiled", "--repeat", str(self.repeat)]
+
     def start(self):
-        self.worker = subprocess.Popen(
-            [sys.executable, __file__, "compiled", "--repeat", str(self.repeat)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        if self.worker.stdout.readline().strip() != READY:
-            self.left = 0  # nor will it the next time
-            raise ValueError("it did not start")
+        if self.broken:
+            raise ValueError(self.broken)
+        self.worker = subprocess.Popen(self.command(), stdin=subprocess.PIPE, text=True,
+                                       stdout=subprocess.PIPE, start_new_session=True)
+        if not self.speaks_within(STARTING_SECONDS) or self.worker.stdout.readline() != READY + "\n":
+            self.broken = "it did not start"  # nor will it the next time
+            raise ValueError(self.broken)
+
+    def speaks_within(self, seconds):
+        return bool(select.select([self.worker.stdout], [], [], seconds)[0])
 
     def answer(self, case):
         line = self.worker.stdout.readline()
         if not line:
             raise ValueError("its process is gone")
         found = json.loads(line)
-        if found.pop("case", None) != case:
+        if not isinstance(found, dict) or found.pop("case", None) != case:
             raise ValueError("it spoke of another kernel")
         return found
 
@@ -501,16 +534,14 @@ class Compiler:
         if self.worker is None:
             self.start()
         seconds, start = min(self.left, self.most), time.perf_counter()
-        try:
-            self.worker.stdin.write(json.dumps(case) + "\n")
-            self.worker.stdin.flush()
-            if not select.select([self.worker.stdout], [], [], seconds)[0]:
-                self.close()
-                return {"error": f"not compiled in {seconds:.2g} s"}
-            found = self.answer(case)
-        finally:
-            self.left -= time.perf_counter() - start
-        return found or self.answer(case)
+        self.worker.stdin.write(json.dumps(case) + "\n")
+        self.worker.stdin.flush()
+        in_time = self.speaks_within(seconds)
+        self.left -= time.perf_counter() - start
+        if not in_time:
+            self.close()
+            return {"error": f"not compiled in {seconds:.2g} s"}
+        return self.answer(case) or self.answer(case)
 
     def time_kernel(self, case, peer, label):
         label += ", compiled"
@@ -544,7 +575,7 @@ def main():
     verb = verbs.add_parser("limits")
     verb.add_argument("--small", action="store_true", help="only try it")
     verb = verbs.add_parser("train")
-    verb.add_argument("name", choices=[n + c for n in MODELS for c in ("", COMPILED)])
+    verb.add_argument("name", choices=[LINEARS, *(n + c for n in MODELS for c in ("", COMPILED))])
     verb.add_argument("--length", type=int, default=2048)
     verb.add_argument("--batch", type=int, default=1)
     verb.add_argument("--repeat", type=int, default=3)

@@ -15,9 +15,15 @@ using test::relative_error;
 
 using Groups = std::vector<std::vector<at::Tensor>>;
 
-// Few rows take the products one by one, many a group's at once.
+// Few rows take the products one by one, 2,048 and more a group's at once.
 TEST(Linears, IsEveryMapOfTheSameInput) {
-  for (const auto& [B, L] : {std::pair<int64_t, int64_t>(3, 7), {1, 1}, {2, 301}, {1, 3000}}) {
+  for (const auto& [B, L] : {std::pair<int64_t, int64_t>(3, 7),
+                             {1, 1},
+                             {2, 301},
+                             {1, 2047},
+                             {2, 1024},
+                             {3, 701},
+                             {1, 3000}}) {
     auto x = normal({B, L, 13}, 1, 1);
     std::vector<at::Tensor> inputs = {x};
     for (const int64_t width : {5, 24, 1, 40}) inputs.push_back(normal({width, 13}, 1, width));
@@ -57,22 +63,24 @@ TEST(Linears, TakesAnyShapeTypeAndStrides) {
   EXPECT_TRUE(linears(x, {}).empty());
 }
 
-TEST(Linears, LeavesOutWhatNothingNeeds) {
-  auto x = normal({2, 5, 8}, 1, 1), a = normal({4, 8}, 1, 2), b = normal({3, 8}, 1, 3);
-  b.requires_grad_(true);
-  const auto frozen = linears(x, {{a, b}});
-  const auto to_b = torch::autograd::grad({frozen[1].sum()}, {b})[0];
-  EXPECT_LE(relative_error(to_b, x.sum({0, 1}).expand({3, 8})), 1e-6);
-  // A map whose result is not used has no gradient, and none of its own in x.
-  x.requires_grad_(true);
-  a.requires_grad_(true);
-  const auto y = linears(x, {{a, b}});
-  const auto grads = torch::autograd::grad({y[1].sum()}, {x, a}, {}, /*retain_graph=*/{},
-                                           /*create_graph=*/false, /*allow_unused=*/true);
-  EXPECT_LE(relative_error(grads[0], b.sum(0).expand_as(x)), 1e-6);
-  EXPECT_FALSE(grads[1].defined());
-  const at::NoGradGuard no_grad;
-  EXPECT_FALSE(linears(x, {{a, b}})[0].requires_grad());
+TEST(Linears, IsRightWhereInputsAreFrozenOrResultsUnused) {
+  for (const int64_t L : {5, 1100}) {
+    auto x = normal({2, L, 8}, 1, 1), a = normal({4, 8}, 1, 2), b = normal({3, 8}, 1, 3);
+    b.requires_grad_(true);
+    const auto frozen = linears(x, {{a, b}});
+    const auto to_b = torch::autograd::grad({frozen[1].sum()}, {b})[0];
+    EXPECT_LE(relative_error(to_b, x.sum({0, 1}).expand({3, 8})), 1e-5);
+    // A map whose result is not used has no gradient, and none of its own in x.
+    x.requires_grad_(true);
+    a.requires_grad_(true);
+    const auto y = linears(x, {{a, b}});
+    const auto grads = torch::autograd::grad({y[1].sum()}, {x, a}, {}, /*retain_graph=*/{},
+                                             /*create_graph=*/false, /*allow_unused=*/true);
+    EXPECT_LE(relative_error(grads[0], b.sum(0).expand_as(x)), 1e-6);
+    EXPECT_FALSE(grads[1].defined());
+    const at::NoGradGuard no_grad;
+    EXPECT_FALSE(linears(x, {{a, b}})[0].requires_grad());
+  }
 }
 
 TEST(Linears, NamesTheArgumentThatIsWrong) {

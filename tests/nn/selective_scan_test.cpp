@@ -140,8 +140,29 @@ TEST(SelectiveScan, NamesTheArgumentThatIsWrong) {
             "selective_scan: x must be [B, L, E], none of them 0, got [16, 8]");
   EXPECT_EQ(message([](auto& s) { s.lengths = {3, 17}; }),
             "selective_scan: lengths must be from 0 to 16, got 17");
+  EXPECT_EQ(message([](auto& s) { s.lengths = {3}; }),
+            "selective_scan: lengths must have 2 entries, got 1");
   EXPECT_EQ(message([](auto& s) { s.starts = at::zeros({2, 16}); }),
             "selective_scan: starts must be Bool, got Float");
+  EXPECT_EQ(message([](auto& s) { s.starts = at::zeros({2, 15}, at::kBool); }),
+            "selective_scan: starts must be [2, 16], got [2, 15]");
+  EXPECT_EQ(message([](auto& s) { s.x = s.x.to(at::kLong); }),
+            "selective_scan: x must hold floating-point numbers, got Long");
+  EXPECT_EQ(message([](auto& s) { s.A = s.A[0]; }), "selective_scan: A must be [E, N], got [4]");
+  EXPECT_EQ(message([](auto& s) { s.A = s.A.narrow(0, 0, 7); }),
+            "selective_scan: A must be [8, 4], got [7, 4]");
+  EXPECT_EQ(message([](auto& s) { s.A = s.A.to(at::kMeta); }),
+            "selective_scan: A must be on cpu, got meta");
+  // A state in half precision would fade by its rounding alone.
+  EXPECT_EQ(message([](auto& s) {
+              for (auto* x : {&s.A, &s.D, &s.dt_bias, &s.h0}) *x = x->to(at::kHalf);
+            }),
+            "selective_scan: A must be Float, got Half");
+  EXPECT_EQ(message([](auto& s) {
+              for (auto* x : {&s.x, &s.dt, &s.z, &s.B, &s.C}) *x = x->to(at::kBFloat16);
+              s.A = -s.A;
+            }).substr(0, 40),
+            "selective_scan: A must be at most 0, got");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "bmojo/kernels/cpu.h"
 #include "bmojo/kernels/rows.h"
 #include "bmojo/nn/parallel.h"
+#include "bmojo/nn/types.h"
 
 // What the wrappers over kernels share: when a kernel can run, how its arguments are checked, and
 // how torch's threads and tensors reach it.
@@ -78,6 +79,14 @@ inline void check_like(const char* operation, const char* argument, const at::Te
                        const at::Tensor& first) {
   require(x.scalar_type() == first.scalar_type(), "{}: {} must be {}, got {}", operation, argument,
           c10::toString(first.scalar_type()), c10::toString(x.scalar_type()));
+  require(x.device() == first.device(), "{}: {} must be on {}, got {}", operation, argument,
+          first.device().str(), x.device().str());
+}
+// What keeps a state or a score: fp32 where the first argument is narrower.
+inline void check_wide(const char* operation, const char* argument, const at::Tensor& x,
+                       const at::Tensor& first) {
+  require(x.scalar_type() == compute_type(first), "{}: {} must be {}, got {}", operation, argument,
+          c10::toString(compute_type(first)), c10::toString(x.scalar_type()));
   require(x.device() == first.device(), "{}: {} must be on {}, got {}", operation, argument,
           first.device().str(), x.device().str());
 }

@@ -102,19 +102,15 @@ Layer::Mapped Layer::map(const at::Tensor& u) const {
     groups.push_back({q_});
     groups.push_back({k_, v_});
   }
-  auto y = linears(u, groups);
-  const auto take_last = [&] {
-    const auto last = y.back();
-    y.pop_back();
-    return last;
-  };
+  const auto y = linears(u, groups);
+  auto next = y.begin();
   Mapped out;
+  if (in_.defined()) out.xz = in_bias_.defined() ? at::linear(u, in_, in_bias_) : *next++;
   if (q_.defined()) {
-    out.v = take_last();
-    out.k = take_last();
-    out.q = take_last();
+    out.q = *next++;
+    out.k = *next++;
+    out.v = *next++;
   }
-  if (in_.defined()) out.xz = in_bias_.defined() ? at::linear(u, in_, in_bias_) : take_last();
   return out;
 }
 

@@ -125,11 +125,9 @@ void check(const MemoryAttention& a) {
             a.q.device().str(), tensor.device().str());
   }
   if (a.bias.defined()) {
-    require(a.bias.is_floating_point() && a.bias.dim() == 2 && a.bias.size(0) == P &&
-                a.bias.size(1) <= S,
+    require(a.bias.dim() == 2 && a.bias.size(0) == P && a.bias.size(1) <= S,
             "{}: bias must be [{}, up to {}], got {}", kName, P, S, describe(a.bias));
-    require(a.bias.device() == a.q.device(), "{}: bias must be on {}, got {}", kName,
-            a.q.device().str(), a.bias.device().str());
+    check_wide(kName, "bias", a.bias, a.q);
   }
   if (a.q.is_cpu() && a.keys.index.numel() > 0) {
     const auto [low, high] = at::aminmax(a.keys.index);
