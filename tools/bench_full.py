@@ -27,7 +27,9 @@ PEER_WIDTH = 512
 # Every query sees every key before it, or (SDPA with a mask) computes as if it did.
 QUADRATIC = {"transformer", "mistral", "mistral-sliding"}
 MAX_SECONDS, MAX_BYTES = 120.0, 16e9
-LONG_SECONDS = 10.0  # of such steps fewer are timed
+# Of steps longer than that fewer are timed, of those above the second one only, or two beside a
+# peer.
+LONG_SECONDS, LONGEST_SECONDS = 4.0, 10.0
 LOADING_SECONDS = 60.0
 # Ends a cell's run for good; "failed" does not.
 FINISHED = {"measured", "too slow"}
@@ -142,7 +144,8 @@ def measure(cell, bin_folder, prediction):
     """The row of a cell that is run."""
     repeat, warm_ups = 3, 2
     if prediction and prediction[0] > LONG_SECONDS:
-        repeat, warm_ups = (2 if (cell.width, cell.batch) == (PEER_WIDTH, 1) else 1), 1
+        alone = prediction[0] > LONGEST_SECONDS and (cell.width, cell.batch) != (PEER_WIDTH, 1)
+        repeat, warm_ups = (1 if alone else 2), 1
     if cell.model in FAMILIES:
         command = ours_command(bin_folder, cell.model, cell.length, repeat, cell.batch, cell.width,
                                warm_ups=warm_ups)
@@ -201,8 +204,8 @@ def header(done):
     if len(commits) > 1:
         lines.append(f"\n**Warning: cells come from {len(commits)} commits; compare with care.**")
     lines.append("\ntimed: steps after warm-ups, the fastest counts. Those predicted above "
-                 f"{LONG_SECONDS:g} s are timed twice beside a peer,\nelse once: a single step in a "
-                 "slow minute of the machine may be off by half.")
+                 f"{LONG_SECONDS:g} s are timed twice, above\n{LONGEST_SECONDS:g} s only beside a peer, "
+                 "else once: a single step in a slow minute of the machine may be off by half.")
     return "\n".join(lines)
 
 

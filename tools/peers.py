@@ -259,14 +259,7 @@ def norm_peers(shapes, name):
 
 
 def swiglu_peers(shapes, name):
-    if len(shapes) > 1 and shapes[0] == shapes[1]:
-        yield "silu(g) * u", lambda g, u: F.silu(g) * u, [leaf(shapes[0]), leaf(shapes[1])]
-    else:
-        def halves(x):
-            gate, up = x.chunk(2, -1)
-            return F.silu(gate) * up
-
-        yield "silu(g) * u", halves, [leaf(shapes[0])]
+    yield "silu(g) * u", lambda g, u: F.silu(g) * u, [leaf(shapes[0]), leaf(shapes[1])]
 
 
 def conv_peers(shapes, name):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import resource
 import shutil
 import subprocess
@@ -61,6 +62,18 @@ def test_chunks_and_batches_change_nothing(score, flags):
     for expected, got in zip(score(), score(*flags)):
         for a, b in zip(expected["logprobs"], got["logprobs"]):
             assert a == b is None or a == pytest.approx(b, abs=1e-4)
+
+
+def test_the_instruction_set_can_be_capped(bmojo, model, score):
+    def capped(name, code=0):
+        return bmojo("score", "--model", model, "--ids", "-", code=code, input=jsonl(*LINES),
+                     env={**os.environ, "BMOJO_SIMD": name})
+
+    narrow = [json.loads(line)["logprobs"][1:] for line in capped("AVX2").splitlines()]
+    assert narrow == [result["logprobs"][1:] for result in score()]  # kernels: to the bit
+    assert capped("AVX3")
+    message = capped("SSE9", code=2)
+    assert message.startswith("bmojo: BMOJO_SIMD: must be one of ") and "AVX2" in message
 
 
 def test_memory_settings_change_the_answer(score):

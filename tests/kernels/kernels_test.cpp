@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -481,6 +482,25 @@ TEST(Cpu, TargetsAreTheBestFirstAndAvx2Always) {
   ASSERT_FALSE(targets.empty());
   EXPECT_EQ(targets.back(), "AVX2");
   EXPECT_THROW(use_target("NEON"), Error);
+}
+
+TEST(Cpu, ACapLeavesTheBestThatIsNotAbove) {
+  const auto best = simd_targets();
+  cap_target("AVX2");
+  EXPECT_EQ(simd_targets(), std::vector<std::string>{"AVX2"});
+  cap_target("AVX3");
+  EXPECT_EQ(simd_targets().back(), "AVX2");
+  EXPECT_EQ(simd_targets().front(), std::ranges::count(best, "AVX3") ? "AVX3" : "AVX2");
+  use_target("");
+  EXPECT_EQ(simd_targets(), best);
+  try {
+    cap_target("AVX9");
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with("BMOJO_SIMD: must be one of ")) << message;
+    EXPECT_TRUE(message.ends_with(", got 'AVX9'")) << message;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryTarget, Kernels, testing::ValuesIn(simd_targets()),

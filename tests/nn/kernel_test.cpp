@@ -10,6 +10,7 @@
 #include <map>
 
 #include "bench/cases.h"
+#include "bmojo/base/error.h"
 #include "bmojo/kernels/cpu.h"
 #include "tests/nn/support.h"
 
@@ -213,6 +214,25 @@ TEST(Cases, EnoughOfThem) {
   for (const auto& [kernel, n] : count) {
     EXPECT_GE(n, 25) << kernel;
     EXPECT_GE(odd[kernel], 8) << kernel;
+  }
+}
+
+// By the operation's name, not as a gradient that is missing.
+TEST(Cases, ASecondDerivativeIsRefused) {
+  std::map<std::string, Case> one_of;
+  for (const auto& c : tested_cases()) one_of.emplace(c.kernel, c);
+  for (const auto& [kernel, c] : one_of) {
+    const auto inputs = as(c.make(), at::kFloat);
+    const auto loss = weighted_sum(c.run(inputs));
+    if (!loss.defined()) continue;  // a choice has not even a first one
+    std::string message = "nothing was thrown";
+    try {
+      torch::autograd::backward({loss}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    const auto name = kernel == "rotary" ? "rotate" : kernel;
+    EXPECT_EQ(message, name + ": has no second derivative; backward without create_graph");
   }
 }
 

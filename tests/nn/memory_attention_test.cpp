@@ -167,13 +167,5 @@ TEST(MemoryAttention, RunsMustLieApartAndInside) {
   EXPECT_EQ(message({{3, 3}, {0, 3}}, 6), "nothing was thrown");
 }
 
-TEST(MemoryAttention, ASecondDerivativeIsRefused) {
-  auto problem = window_problem({0});
-  problem.q.requires_grad_(true);
-  EXPECT_THROW(torch::autograd::grad({problem.result().sum()}, {problem.q}, {},
-                                     /*retain_graph=*/true, /*create_graph=*/true),
-               Error);
-}
-
 }  // namespace
 }  // namespace bmojo::nn

@@ -4,6 +4,7 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/cli/torch_verbs.h"
+#include "bmojo/kernels/cpu.h"
 
 namespace bmojo {
 
@@ -27,6 +28,7 @@ void check_ids(const std::vector<int64_t>& ids, const Config& config, const std:
 
 void run_verb(const std::function<void()>& verb) {
   try {
+    if (const char* name = getenv("BMOJO_SIMD")) kernels::cap_target(name);
     verb();
   } catch (const c10::Error& error) {
     // Without torch's stack trace, which names this machine's paths.

@@ -1,5 +1,6 @@
 #include "bmojo/kernels/cpu.h"
 
+#include <fmt/ranges.h>
 #include <hwy/highway.h>
 #include <hwy/targets.h>
 #include <xmmintrin.h>
@@ -23,6 +24,12 @@ class FlushDenormals {
 
 int64_t usable_targets() { return hwy::SupportedTargets() & HWY_TARGETS; }
 
+// 0: all.
+void choose(int64_t targets) {
+  hwy::SetSupportedTargetsForTest(targets);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
 }  // namespace
 
 void require_simd() {
@@ -39,14 +46,25 @@ std::vector<std::string> simd_targets() {
 
 void use_target(const std::string& name) {
   hwy::SetSupportedTargetsForTest(0);
-  if (!name.empty()) {
-    int64_t found = 0;
-    for (const auto target : hwy::SupportedAndGeneratedTargets())
-      if (hwy::TargetName(target) == name) found = target;
-    require(found != 0, "use_target: must be an instruction set of this CPU, got {}", name);
-    hwy::SetSupportedTargetsForTest(found);
+  int64_t found = 0;
+  for (const auto target : hwy::SupportedAndGeneratedTargets())
+    if (hwy::TargetName(target) == name) found = target;
+  require(found != 0 || name.empty(), "use_target: must be an instruction set of this CPU, got {}",
+          name);
+  choose(found);
+}
+
+void cap_target(const std::string& name) {
+  hwy::SetSupportedTargetsForTest(0);
+  int64_t allowed = 0;  // a better one is a lower bit
+  std::vector<std::string> known;
+  for (int64_t left = HWY_TARGETS; left != 0; left &= left - 1) {
+    const int64_t target = left & -left;
+    known.emplace_back(hwy::TargetName(target));
+    if (known.back() == name) allowed = left;
   }
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  require(allowed != 0, "BMOJO_SIMD: must be one of {}, got '{}'", fmt::join(known, ", "), name);
+  choose(usable_targets() & allowed);
 }
 
 void run(const ParallelFor& parallel, int64_t n, const Task& task) {

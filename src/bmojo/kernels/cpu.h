@@ -15,6 +15,9 @@ void require_simd();
 // makes all kernels of the process take that one (for tests), "" the best again.
 std::vector<std::string> simd_targets();
 void use_target(const std::string& name);
+// The best that is not above `name` (which users give as BMOJO_SIMD): one of those the kernels are
+// built for, whether this CPU has it or not.
+void cap_target(const std::string& name);
 
 // Runs tasks with denormal numbers flushed to zero in every thread, and restores what was set.
 void run(const ParallelFor& parallel, int64_t n, const Task& task);

@@ -73,7 +73,7 @@ struct FusedAddedNorm : torch::autograd::Function<FusedAddedNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    first_derivative_only("rms_norm");
+    first_derivative_only("add_rms_norm");
     const auto [x, gain] = gradients(context, grads[1], grads[0]);
     return {x, x, gain, at::Tensor(), at::Tensor()};
   }
