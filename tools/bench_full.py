@@ -27,9 +27,8 @@ PEER_WIDTH = 512
 # Every query sees every key before it, or (SDPA with a mask) computes as if it did.
 QUADRATIC = {"transformer", "mistral", "mistral-sliding"}
 MAX_SECONDS, MAX_BYTES = 120.0, 16e9
-# Of steps longer than that fewer are timed, of those above the second one only, or two beside a
-# peer.
-LONG_SECONDS, LONGEST_SECONDS = 4.0, 10.0
+# (above, timed steps, warm-ups), the last that fits counts; beside a peer two steps from 10 s on.
+STEPS = [(0, 3, 2), (4, 2, 1), (10, 1, 1), (60, 1, 0)]
 LOADING_SECONDS = 60.0
 # Ends a cell's run for good; "failed" does not.
 FINISHED = {"measured", "too slow"}
@@ -142,10 +141,10 @@ def too_large(prediction):
 
 def measure(cell, bin_folder, prediction):
     """The row of a cell that is run."""
-    repeat, warm_ups = 3, 2
-    if prediction and prediction[0] > LONG_SECONDS:
-        alone = prediction[0] > LONGEST_SECONDS and (cell.width, cell.batch) != (PEER_WIDTH, 1)
-        repeat, warm_ups = (1 if alone else 2), 1
+    seconds = prediction[0] if prediction else 0
+    repeat, warm_ups = [row[1:] for row in STEPS if seconds >= row[0]][-1]
+    if (cell.width, cell.batch, warm_ups) == (PEER_WIDTH, 1, 1):
+        repeat = 2
     if cell.model in FAMILIES:
         command = ours_command(bin_folder, cell.model, cell.length, repeat, cell.batch, cell.width,
                                warm_ups=warm_ups)
@@ -203,9 +202,9 @@ def header(done):
              "Memory: peak RSS less that before the model."]
     if len(commits) > 1:
         lines.append(f"\n**Warning: cells come from {len(commits)} commits; compare with care.**")
-    lines.append("\ntimed: steps after warm-ups, the fastest counts. Those predicted above "
-                 f"{LONG_SECONDS:g} s are timed twice, above\n{LONGEST_SECONDS:g} s only beside a peer, "
-                 "else once: a single step in a slow minute of the machine may be off by half.")
+    lines.append("\ntimed: steps after warm-ups, the fastest counts. A single step in a slow minute of "
+                 "the machine may be\noff by half; one without a warm-up also takes its memory from "
+                 "the system, some per cent of its time.")
     return "\n".join(lines)
 
 

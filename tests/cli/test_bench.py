@@ -162,8 +162,8 @@ def test_cells_of_another_machine_are_not_gone_on_with(tmp_path):
 
 
 @pytest.mark.parametrize("width, seconds, timed", [
-    (512, None, (3, 2)), (512, 3, (3, 2)), (512, 9, (2, 1)), (512, 11, (2, 1)),
-    (768, 3, (3, 2)), (768, 9, (2, 1)), (768, 11, (1, 1))])
+    (512, None, (3, 2)), (512, 3, (3, 2)), (512, 9, (2, 1)), (512, 11, (2, 1)), (512, 61, (1, 0)),
+    (768, 3, (3, 2)), (768, 9, (2, 1)), (768, 11, (1, 1)), (768, 61, (1, 0))])
 def test_of_long_steps_fewer_are_timed(monkeypatch, width, seconds, timed):
     commands = []
 
@@ -186,7 +186,7 @@ def test_full_table_says_where_its_cells_come_from():
     text = bench_full.summary(done)
     first = text.split("\n\n")[0].replace("\n", " ")
     assert "`make bench-full` at c1 on a machine, 2 threads" in first
-    assert "Warning" not in text and "only beside a peer" in text
+    assert "Warning" not in text and "A single step" in text
     cells = [[cell.strip() for cell in line.split("|")[3:8]] for line in text.splitlines()
              if line.startswith("| 512")]
     assert cells == [["bmojo", "2,048", "1.000", "1.00 GB", "3 after 2"],
