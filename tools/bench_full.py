@@ -27,7 +27,8 @@ PEER_WIDTH = 512
 # Every query sees every key before it, or (SDPA with a mask) computes as if it did.
 QUADRATIC = {"transformer", "mistral", "mistral-sliding"}
 MAX_SECONDS, MAX_BYTES = 120.0, 16e9
-# (above, timed steps, warm-ups), the last that fits counts; beside a peer two steps from 10 s on.
+# (from seconds on, timed steps, warm-ups), the last that fits counts; beside a peer two steps after a
+# warm-up.
 STEPS = [(0, 3, 2), (4, 2, 1), (10, 1, 1), (25, 1, 0)]
 LOADING_SECONDS = 60.0
 # Ends a cell's run for good; "failed" does not.
