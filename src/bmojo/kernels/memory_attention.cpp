@@ -129,21 +129,64 @@ void Workspace::pack(const MemoryAttention& m, const Span& span) {
   }
 }
 
-// [d, kTile] of rows at(n) [d]; lanes without a query are 0.
+// to [d, kTile], the columns of which are rows at(n) [d]; lanes without a query are 0.
 template <typename At>
-void transpose_in(const Tile& tile, const At& at, float* HWY_RESTRICT to) {
+void rows_to_columns(const Tile& tile, const At& at, float* HWY_RESTRICT to) {
+  const hn::FixedTag<float, 8> eight;
   const int64_t d = tile.m.head;
-  std::fill_n(to, d * kTile, 0.0f);
-  for (int64_t n = 0; n < tile.count; ++n) {
-    const float* HWY_RESTRICT row = at(n);
+  if (tile.count < kTile) std::fill_n(to, d * kTile, 0.0f);
+  int64_t n = 0;
+  for (; n + 8 <= tile.count; n += 8) {
+    const float* rows[8];
+    for (int64_t j = 0; j < 8; ++j) rows[j] = at(n + j);
+    int64_t i = 0;
+    for (; i + 8 <= d; i += 8) {
+      Eight x[8];
+      each<8>([&](auto j) BMOJO_BODY { x[j] = hn::LoadU(eight, rows[j] + i); });
+      transpose(x);
+      each<8>([&](auto j) BMOJO_BODY { hn::Store(x[j], eight, to + (i + j) * kTile + n); });
+    }
+    for (; i < d; ++i)
+      for (int64_t j = 0; j < 8; ++j) to[i * kTile + n + j] = rows[j][i];
+  }
+  for (; n < tile.count; ++n) {
+    const float* row = at(n);
     for (int64_t i = 0; i < d; ++i) to[i * kTile + n] = row[i];
+  }
+}
+
+// The way back, times `scale`: columns [d, kTile] into rows at(n) [d].
+template <typename At>
+void columns_to_rows(const Tile& tile, const float* HWY_RESTRICT columns, float scale,
+                     const At& at) {
+  const hn::FixedTag<float, 8> eight;
+  const int64_t d = tile.m.head;
+  int64_t n = 0;
+  for (; n + 8 <= tile.count; n += 8) {
+    float* rows[8];
+    for (int64_t j = 0; j < 8; ++j) rows[j] = at(n + j);
+    int64_t i = 0;
+    for (; i + 8 <= d; i += 8) {
+      Eight x[8];
+      each<8>([&](auto j) BMOJO_BODY {
+        x[j] = hn::Mul(hn::Set(eight, scale), hn::Load(eight, columns + (i + j) * kTile + n));
+      });
+      transpose(x);
+      each<8>([&](auto j) BMOJO_BODY { hn::StoreU(x[j], eight, rows[j] + i); });
+    }
+    for (; i < d; ++i)
+      for (int64_t j = 0; j < 8; ++j) rows[j][i] = scale * columns[i * kTile + n + j];
+  }
+  for (; n < tile.count; ++n) {
+    float* row = at(n);
+    for (int64_t i = 0; i < d; ++i) row[i] = scale * columns[i * kTile + n];
   }
 }
 
 // The tile's queries, and the keys that some of them sees, in their order.
 void begin_tile(const Tile& tile, Workspace& w) {
   const auto& m = tile.m;
-  transpose_in(tile, [&](int64_t n) { return tile.q(n); }, w.q.get());
+  rows_to_columns(tile, [&](int64_t n) { return tile.q(n); }, w.q.get());
   // As floats: exact up to 2^24, and a piece is shorter.
   for (int64_t n = 0; n < kTile; ++n)
     w.query[n] = static_cast<float>(tile.query(std::min(n, tile.count - 1)));
@@ -263,11 +306,8 @@ void forward_tile(const Tile& tile, Workspace& w, float* out, float* log_sum) {
     hn::Store(hn::Add(hn::Load(Floats(), w.largest + n), log(sum)), Floats(), logs + n);
   }
   const bool finite = hn::AllTrue(Floats(), hn::Eq(check, zero()));
-  for (int64_t n = 0; n < tile.count; ++n) {
-    float* row = out + tile.offset(n);
-    for (int64_t i = 0; i < d; ++i) row[i] = w.result[static_cast<size_t>(i * kTile + n)];
-    if (log_sum != nullptr) log_sum[tile.scalar(n)] = logs[n];
-  }
+  columns_to_rows(tile, w.result.get(), 1, [&](int64_t n) { return out + tile.offset(n); });
+  for (int64_t n = 0; log_sum != nullptr && n < tile.count; ++n) log_sum[tile.scalar(n)] = logs[n];
   // A weight of 0 times a value of ∞ or NaN would spoil queries that do not see it: one query at a
   // time has no such weights.
   if (finite || tile.query(0) == tile.query(tile.count - 1)) return;
@@ -283,7 +323,7 @@ void forward_tile(const Tile& tile, Workspace& w, float* out, float* log_sum) {
 
 void attention_forward(const MemoryAttention& m, float* out, float* log_sum,
                        const ParallelFor& parallel) {
-  const auto spans = cut(m, 16);
+  const auto spans = cut(m, 8);
   run(parallel, std::ssize(spans), [&](int64_t task) {
     const Span& span = spans[static_cast<size_t>(last_first(spans, task))];
     Workspace w(m, span, m.num_keys);
@@ -332,7 +372,8 @@ void load_tile(const Tile& tile, const Given& given, float scale, Adjoint& a) {
       return hn::MulAdd(load(grad + i, count), load(result + i, count), sum);
     });
   }
-  transpose_in(tile, [&](int64_t n) { return a.out_rows.get() + n * a.width; }, a.grad_out.get());
+  rows_to_columns(
+      tile, [&](int64_t n) { return given.grad_out + tile.offset(n); }, a.grad_out.get());
 }
 
 // a = exp(score - log_sum) and its score's gradient a (grad·v - grad·out), of a block in place.
@@ -398,9 +439,7 @@ void backward_tile(const Tile& tile, const Given& given, Workspace& w, Adjoint& 
                        a.to_values + k, i);
       });
   });
-  for (int64_t n = 0; n < tile.count; ++n)
-    for (int64_t i = 0; i < m.head; ++i)
-      grad_q[tile.offset(n) + i] = scale * w.result[static_cast<size_t>(i * kTile + n)];
+  columns_to_rows(tile, w.result.get(), scale, [&](int64_t n) { return grad_q + tile.offset(n); });
 }
 
 // A pool row's gradient is the sum over the pieces that hold it, in time order.

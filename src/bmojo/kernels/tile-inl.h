@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace bmojo::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kTile = 32;
+inline constexpr int64_t kTile = 64;
 inline constexpr int64_t kPanel = 2 * kLanes;             // columns at a time in registers
 inline constexpr int kRowsAtOnce = kLanes == 16 ? 8 : 6;  // times kPanel: the accumulators
 
@@ -28,6 +28,30 @@ HWY_INLINE void each(std::integer_sequence<int, I...>, const Work& work) {
 template <int M, typename Work>
 HWY_INLINE void each(const Work& work) {
   each(std::make_integer_sequence<int, M>(), work);
+}
+
+// Eight rows of eight become columns.
+using Eight = hn::Vec<hn::FixedTag<float, 8>>;
+HWY_INLINE void transpose(Eight (&x)[8]) {
+  const hn::FixedTag<float, 8> d;
+  const hn::FixedTag<double, 4> pairs;
+  Eight y[8];
+  // Two rows to pairs, two pairs to four, two fours to eight.
+  each<4>([&](auto i) BMOJO_BODY {
+    y[2 * i] = hn::InterleaveLower(d, x[2 * i], x[2 * i + 1]);
+    y[2 * i + 1] = hn::InterleaveUpper(d, x[2 * i], x[2 * i + 1]);
+  });
+  each<4>([&](auto i) BMOJO_BODY {
+    constexpr int from = i / 2 * 4 + i % 2, to = i / 2 * 4 + i % 2 * 2;
+    const auto low = hn::BitCast(pairs, y[from]), high = hn::BitCast(pairs, y[from + 2]);
+    x[to] = hn::BitCast(d, hn::InterleaveLower(pairs, low, high));
+    x[to + 1] = hn::BitCast(d, hn::InterleaveUpper(pairs, low, high));
+  });
+  each<4>([&](auto i) BMOJO_BODY {
+    y[i] = hn::ConcatLowerLower(d, x[i + 4], x[i]);
+    y[i + 4] = hn::ConcatUpperUpper(d, x[i + 4], x[i]);
+  });
+  each<8>([&](auto i) BMOJO_BODY { x[i] = y[i]; });
 }
 
 // out[m] = Σ_i rows[m][i] · columns[i], columns [count, kTile] and out [M, kTile] a panel at a
