@@ -30,9 +30,9 @@ std::vector<int64_t> row_lengths(int64_t B, int64_t L, bool ragged) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto& table :
-       {scan_cases(), memory_attention_cases(), linear_cross_entropy_cases(), norm_cases(),
-        swiglu_cases(), causal_conv_cases(), innovation_cases(), rotary_cases(), selection_cases()})
+  for (const auto& table : {scan_cases(), memory_attention_cases(), linear_cross_entropy_cases(),
+                            norm_cases(), swiglu_cases(), linears_cases(), causal_conv_cases(),
+                            innovation_cases(), rotary_cases(), selection_cases()})
     cases.insert(cases.end(), table.begin(), table.end());
   return cases;
 }

@@ -32,7 +32,6 @@ struct Case {
   std::function<Tensors(const Tensors&)> run;  // the kernel in fp32, its reference in double
   Work forward, backward;
   std::vector<int64_t> counts = {};  // dimensions that no input shows: pieces, queries, keys
-  bool ordered = true;               // the same bits for every number of threads
   bool gradient_in_forward = false;  // made on the way; the backward pass hands it over
   bool timed = false;                // the benchmark runs it; only slow tests do
 };
@@ -42,6 +41,7 @@ std::vector<Case> memory_attention_cases();
 std::vector<Case> scan_cases();
 std::vector<Case> norm_cases();
 std::vector<Case> swiglu_cases();
+std::vector<Case> linears_cases();
 std::vector<Case> causal_conv_cases();
 std::vector<Case> innovation_cases();
 std::vector<Case> rotary_cases();

@@ -70,7 +70,6 @@ std::vector<Case> linear_cross_entropy_cases() {
                      .run = [s](const Tensors& in) { return run(s, in); },
                      .forward = {product, tensors},
                      .backward = {2 * product, 2 * tensors},
-                     .ordered = false,  // torch's product decides
                      .gradient_in_forward = true,
                      .timed = s.timed});
   }

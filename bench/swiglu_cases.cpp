@@ -83,8 +83,7 @@ std::vector<Case> swiglu_cases() {
                        return {nn::swiglu_linear(in[0], in[1], in[2])};
                      },
                      .forward = {},
-                     .backward = {},
-                     .ordered = false});
+                     .backward = {}});
   }
   return cases;
 }

@@ -115,8 +115,8 @@ MUTANTS = [
     # --- layer ---
     Mutant(
         "b-and-c-swapped", "nn/layer.cpp",
-        "const auto dbc = at::linear(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);",
-        "auto dbc = at::linear(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);"
+        "const auto dbc = linear_map(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);",
+        "auto dbc = linear_map(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);"
         " std::swap(dbc[1], dbc[2]);",
         ORACLE, "x_proj read in the order Δ, C, B",
     ),
@@ -204,8 +204,8 @@ MUTANTS = [
     ),
     Mutant(
         "rotary-fading-off-by-one", "nn/layer.cpp",
-        "at::linear(y_f, fading_v_), angles);",
-        "at::linear(y_f, fading_v_), config_.rope_theta == 0 ? angles : "
+        "return key_value(kv[0], kv[1], angles);",
+        "return key_value(kv[0], kv[1], config_.rope_theta == 0 ? angles : "
         "rotary_angles(take_rows(layout.positions.flatten(), layout.fading_token) + 1, "
         "config_.head_size, config_.rope_theta, y_f.scalar_type()));",
         ORACLE, "the fading key of y_p turned by p + 1",
@@ -600,7 +600,7 @@ MUTANTS = [
         "tasks-run-twice", "nn/parallel.cpp",
         "for (int64_t i = next++; i < n; i = next++) task(i);",
         "for (int64_t i = next++; i < n; i = next++) task(i), task(i);",
-        "nn/kernel Case/OrderedKernel.SameBitsForEveryThreadCountAndInstructionSet/rms_norm_block_and_one",
+        "nn/kernel Case/Kernel.SameBitsForEveryThreadCountAndInstructionSet/rms_norm_block_and_one",
         "two threads do every task twice, and sums are doubled",
     ),
     Mutant(
@@ -878,23 +878,49 @@ MUTANTS = [
     ),
     Mutant(
         "swiglu-map-gradient", "nn/swiglu.cpp",
-        "at::mm_out(to_weight, grad.t(), product(gate, up)[0]);",
-        "at::mm_out(to_weight, grad.t(), gate[0]);",
+        "product_into(to_weight, grad.t(), gated(gate, up)[0]);",
+        "product_into(to_weight, grad.t(), gate[0]);",
         "nn/swiglu SwiGluLinear.IsTheProductThroughAMap",
         "the map behind SwiGLU has the gradient of the gate alone",
     ),
     Mutant(
         "linears-last-gradient-only", "nn/linears.cpp",
-        "to_x.addmm_(grad, weight);",
-        "to_x = at::mm(grad, weight);",
-        "nn/linears Linears.IsEveryMapOfTheSameInput",
+        "add_product(to_x, grad, weight);",
+        "to_x = product(grad, weight);",
+        "nn/linears TorchsAndOurs/LinearMaps.IsEveryMapOfTheSameInput/0",
         "of several maps of u only the last has a gradient to it",
+    ),
+    Mutant(
+        "product-last-block-only", "kernels/product.cpp",
+        "in.out_stride, end - m, in.N - n, in.add || k > 0);",
+        "in.out_stride, end - m, in.N - n, in.add);",
+        f"{KERNEL}/linears_odd_deep", "of a sum over 1,027 products the last 3 are kept",
+    ),
+    Mutant(
+        "product-last-slab-only", "kernels/product.cpp",
+        ".add = in.add || k > 0};",
+        ".add = in.add};",
+        f"{KERNEL}/linears_slabs", "of b, laid out in three parts, the last alone is multiplied",
+    ),
+    Mutant(
+        "product-blocks-in-one-chain", "kernels/product.cpp",
+        "constexpr int64_t kDepth = 512; ",
+        "constexpr int64_t kDepth = 1024;",
+        "kernels/kernels EveryTarget/Kernels.ProductIsItsSumInOrder/AVX2",
+        "products are added in blocks of 1,024 instead of 512",
+    ),
+    Mutant(
+        "attention-rows-turned-wrongly", "kernels/tile-inl.h",
+        "y[i + 4] = hn::ConcatUpperUpper(d, x[i + 4], x[i]);",
+        "y[i + 4] = hn::ConcatUpperUpper(d, x[i], x[i + 4]);",
+        "kernels/kernels EveryTarget/Kernels.AttentionIsItsSoftmax/AVX2",
+        "of eight queries side by side the first four take the others' channels",
     ),
     Mutant(
         "linears-first-columns-only", "nn/linears.cpp",
         "    first += w.size(0);",
         "",
-        "nn/linears Linears.IsEveryMapOfTheSameInput",
+        "nn/linears TorchsAndOurs/LinearMaps.IsEveryMapOfTheSameInput/0",
         "of several maps made at once all results are the first columns",
     ),
     Mutant(

@@ -262,6 +262,15 @@ def swiglu_peers(shapes, name):
     yield "silu(g) * u", lambda g, u: F.silu(g) * u, [leaf(shapes[0]), leaf(shapes[1])]
 
 
+def linears_peers(shapes, name):
+    """Maps of one input: each by itself, or all at once and cut up."""
+    inputs = [leaf(shape) for shape in shapes]
+    widths = [shape[0] for shape in shapes[1:]]
+    yield "linear, each", lambda x, *w: tuple(F.linear(x, each) for each in w), inputs
+    if len(widths) > 1:
+        yield ("linear, joined", lambda x, *w: F.linear(x, torch.cat(w)).split(widths, -1), inputs)
+
+
 def conv_peers(shapes, name):
     (batch, length, channels) = shapes[0]
     taps = next(s[-1] for s in shapes[1:] if s[0] == channels and len(s) > 1)
@@ -367,6 +376,7 @@ KERNELS = {
     "rms_norm": norm_peers,
     "add_rms_norm": norm_peers,
     "swiglu": swiglu_peers,
+    "linears": linears_peers,
     "causal_conv1d_silu": conv_peers,
     "innovation": innovation_peers,
     "selection": selection_peers,

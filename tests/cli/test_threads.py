@@ -1,4 +1,4 @@
-"""Products and sums that MKL and torch split over threads: the same bits in every run."""
+"""Products and sums that threads share: the same bits in every run."""
 
 import os
 

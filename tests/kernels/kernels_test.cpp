@@ -17,6 +17,7 @@
 #include "bmojo/kernels/innovation.h"
 #include "bmojo/kernels/memory_attention.h"
 #include "bmojo/kernels/norm.h"
+#include "bmojo/kernels/product.h"
 #include "bmojo/kernels/rotary.h"
 #include "bmojo/kernels/selection.h"
 #include "bmojo/kernels/selective_scan.h"
@@ -161,7 +162,7 @@ TEST_P(Kernels, ScanBackwardStaysInItsArrays) {
 // Two pieces over a pool of R rows; piece p's first three keys have a bias. With `holes`, keys that
 // no query sees stand between the others, each with a pool row of its own.
 struct AttentionData {
-  static constexpr int64_t H = 6, G = 2, d = 5;
+  static constexpr int64_t H = 6, G = 2, d = 13;
   int64_t T, R;
   std::vector<float> q, pool, bias, grad;
   std::vector<QueryRun> runs;
@@ -396,6 +397,82 @@ TEST_P(Kernels, SwiGluIsItsProduct) {
   written({R * F, R * F}, [&](Arrays& to, const ParallelFor& parallel) {
     swiglu_backward(in, {grad.data(), F}, to[0].data(), to[1].data(), parallel);
   });
+}
+
+// In the order that is promised: blocks of 512, each from 0 by fused products, then their sum.
+float promised_sum(const std::vector<float>& a, Matrix in_a, int64_t m, const std::vector<float>& b,
+                   Matrix in_b, int64_t n, int64_t K, float start, bool add) {
+  float sum = start;
+  for (int64_t first = 0; first < K; first += 512) {
+    float block = 0;
+    for (int64_t k = first; k < std::min(K, first + 512); ++k)
+      block = std::fma(a[at(m * in_a.row + k * in_a.column)], b[at(k * in_b.row + n * in_b.column)],
+                       block);
+    sum = add || first > 0 ? sum + block : block;
+  }
+  return add || K > 0 ? sum : 0;
+}
+
+// Strips have 6 or 8 rows, panels 16 or 32 columns; b is laid out 4,096 columns at a
+// time, in 2^19 numbers or a block of k.
+TEST_P(Kernels, ProductIsItsSumInOrder) {
+  struct Shape {
+    int64_t M, N, K;
+  };
+  for (const auto& [M, N, K] : {Shape{1, 1, 1},
+                                {5, 15, 7},
+                                {6, 16, 8},
+                                {8, 32, 512},
+                                {25, 33, 513},
+                                {48, 40, 29},
+                                {1301, 17, 40},
+                                {30, 70, 0},
+                                {0, 3, 4},
+                                {3, 0, 4},
+                                {7, 4101, 9},
+                                {26, 530, 1025},
+                                {9, 601, 1600}})
+    for (const bool a_turned : {false, true})
+      for (const bool b_turned : {false, true})
+        for (const bool add : {false, true}) {
+          const auto a = normal(M * K, 1), b = normal(K * N, 2), before = normal(M * N, 3);
+          const Matrix in_a = {a.data(), a_turned ? 1 : K, a_turned ? M : 1};
+          const Matrix in_b = {b.data(), b_turned ? 1 : N, b_turned ? K : 1};
+          // Rows apart from each other: what lies between them stays as it is.
+          const int64_t stride = N + 3;
+          std::vector<float> alone(at(M > 0 ? (M - 1) * stride + N : 0), 7);
+          for (int64_t m = 0; m < M; ++m)
+            for (int64_t n = 0; n < N; ++n) alone[at(m * stride + n)] = before[at(m * N + n)];
+          auto expected = alone, shared = alone;
+          Product in = {M, N, K, in_a, in_b, alone.data(), stride, add};
+          product(in, serial_for);
+          in.out = shared.data();
+          product(in, threads_for);
+          for (int64_t m = 0; m < M; ++m)
+            for (int64_t n = 0; n < N; ++n) {
+              auto& sum = expected[at(m * stride + n)];
+              sum = promised_sum(a, in_a, m, b, in_b, n, K, sum, add);
+            }
+          EXPECT_TRUE(alone == expected)
+              << M << " " << N << " " << K << " " << a_turned << b_turned;
+          EXPECT_TRUE(shared == expected)
+              << M << " " << N << " " << K << " " << a_turned << b_turned;
+        }
+}
+
+// Neither step is 1: every second row and every third column, or one number throughout.
+TEST_P(Kernels, ProductTakesAnySteps) {
+  const int64_t M = 50, N = 35, K = 21;
+  const auto a = normal(2 * M * 3 * K, 1), b = normal(2 * K * 3 * N, 2);
+  const Matrix in_b = {b.data(), 6 * N, 3};
+  for (const Matrix& in_a : {Matrix{a.data(), 6 * K, 3}, {a.data(), 0, 0}}) {
+    const auto out = written({M * N}, [&](Arrays& to, const ParallelFor& parallel) {
+      product({M, N, K, in_a, in_b, to[0].data(), N}, parallel);
+    });
+    for (int64_t m = 0; m < M; ++m)
+      for (int64_t n = 0; n < N; ++n)
+        ASSERT_EQ(out[0][at(m * N + n)], promised_sum(a, in_a, m, b, in_b, n, K, 0, false));
+  }
 }
 
 TEST_P(Kernels, RotaryTurnsThereAndBack) {

@@ -12,6 +12,7 @@
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
 #include "bmojo/kernels/cpu.h"
+#include "bmojo/nn/product.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {
@@ -65,9 +66,6 @@ std::vector<Case> cases_where(const std::function<bool(const Case&)>& wanted) {
 std::vector<Case> tested_cases() {
   return cases_where([](const Case& c) { return !c.timed; });
 }
-std::vector<Case> ordered_cases() {
-  return cases_where([](const Case& c) { return !c.timed && c.ordered; });
-}
 
 // Left out is what takes more than 2 GB in double: the scan's reference holds some eight tensors
 // [L, E, N] at a time, 268 MB each at Mamba's width.
@@ -75,8 +73,8 @@ bool fits(const Case& c) { return c.kernel != "selective_scan" || c.name != "mam
 std::vector<Case> timed_cases() {
   return cases_where([](const Case& c) { return c.timed && fits(c); });
 }
-std::vector<Case> ordered_timed_cases() {
-  return cases_where([](const Case& c) { return c.timed && c.ordered; });
+std::vector<Case> all_timed_cases() {
+  return cases_where([](const Case& c) { return c.timed; });
 }
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
@@ -103,7 +101,9 @@ void expect_reference(const Case& c) {
   }
 }
 
+// Over our products: torch's own order may change with the threads.
 void expect_same_bits(const Case& c) {
+  const EveryProduct every;
   const auto inputs = c.make();
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
@@ -126,18 +126,24 @@ void expect_same_bits(const Case& c) {
 }
 
 class Kernel : public testing::TestWithParam<Case> {};
-// Those whose order of arithmetic is ours: not over torch's own products.
-class OrderedKernel : public testing::TestWithParam<Case> {};
 class TimedKernel : public testing::TestWithParam<Case> {};
-class OrderedTimedKernel : public testing::TestWithParam<Case> {};
+class AllTimedKernel : public testing::TestWithParam<Case> {};
 
-TEST_P(Kernel, EqualsItsReferenceAndSoDoItsGradients) { expect_reference(GetParam()); }
-TEST_P(TimedKernel, EqualsItsReferenceAndSoDoItsGradients) { expect_reference(GetParam()); }
-
-TEST_P(OrderedKernel, SameBitsForEveryThreadCountAndInstructionSet) {
-  expect_same_bits(GetParam());
+// Over torch's products, where there are any, and over ours of every size.
+void expect_reference_over_both(const Case& c) {
+  expect_reference(c);
+  if (c.kernel.find("linear") == std::string::npos) return;
+  const EveryProduct every;
+  expect_reference(c);
 }
-TEST_P(OrderedTimedKernel, SameBitsForEveryThreadCountAndInstructionSet) {
+
+TEST_P(Kernel, EqualsItsReferenceAndSoDoItsGradients) { expect_reference_over_both(GetParam()); }
+TEST_P(TimedKernel, EqualsItsReferenceAndSoDoItsGradients) {
+  expect_reference_over_both(GetParam());
+}
+
+TEST_P(Kernel, SameBitsForEveryThreadCountAndInstructionSet) { expect_same_bits(GetParam()); }
+TEST_P(AllTimedKernel, SameBitsForEveryThreadCountAndInstructionSet) {
   expect_same_bits(GetParam());
 }
 
@@ -194,10 +200,8 @@ TEST_P(Kernel, ReferenceGradientsAreFiniteDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Case, Kernel, testing::ValuesIn(tested_cases()), name_of);
-INSTANTIATE_TEST_SUITE_P(Case, OrderedKernel, testing::ValuesIn(ordered_cases()), name_of);
 INSTANTIATE_TEST_SUITE_P(Case, TimedKernel, testing::ValuesIn(timed_cases()), name_of);
-INSTANTIATE_TEST_SUITE_P(Case, OrderedTimedKernel, testing::ValuesIn(ordered_timed_cases()),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Case, AllTimedKernel, testing::ValuesIn(all_timed_cases()), name_of);
 
 // Each table has at least 25 cases that are tested, and 8 without a dimension that is a multiple
 // of 8: of no input, nor of what is not an input, as lists of keys.

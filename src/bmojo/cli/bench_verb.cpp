@@ -27,14 +27,19 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Best of the repeats after the warm-ups.
-double best_of(const Options& options, const std::function<void()>& work) {
-  double best = INFINITY;
+// Of the repeats after the warm-ups.
+struct Seconds {
+  double best = INFINITY, mean = 0;
+};
+Seconds repeated(const Options& options, const std::function<void()>& work) {
+  Seconds out;
   for (int64_t i = -options.warm_ups; i < options.repeat; ++i) {
     const double seconds = seconds_of(work);
-    if (i >= 0) best = std::min(best, seconds);
+    if (i < 0) continue;
+    out.best = std::min(out.best, seconds);
+    out.mean += seconds / static_cast<double>(options.repeat);
   }
-  return best;
+  return out;
 }
 
 void run_bench(const Options& options) {
@@ -64,24 +69,26 @@ void run_bench(const Options& options) {
     const double mean = 1 / static_cast<double>(targets.numel());
     model.loss(model.forward(inputs, {}, call).hidden, targets, mean).backward();
   };
-  const double seconds = best_of(options, step);
+  const auto seconds = repeated(options, step);
   const int64_t peak = process_memory("VmHWM") - before;
   double with_optimizer = NAN, optimizer_alone = NAN;  // null in JSON
   if (!options.no_optimizer) {
     nn::AdamW optimizer({{parameters, 1e-4, 0.1}});
     const auto update = [&] { optimizer.step(/*max_norm=*/1); };
-    with_optimizer = best_of(options, [&] {
+    const auto both = [&] {
       step();
       update();
-    });
-    optimizer_alone = best_of(options, update);
+    };
+    with_optimizer = repeated(options, both).best;
+    optimizer_alone = repeated(options, update).best;
   }
   const int64_t count = count_parameters(model.config());
   if (options.common.json)
     return print_json({{"phase", "train"},
                        {"length", options.length},
                        {"batch", options.batch},
-                       {"seconds_per_step", seconds},
+                       {"seconds_per_step", seconds.best},
+                       {"mean_seconds_per_step", seconds.mean},
                        {"seconds_per_step_with_optimizer", with_optimizer},
                        {"optimizer_seconds", optimizer_alone},
                        {"peak_rss_bytes", peak},
@@ -91,7 +98,7 @@ void run_bench(const Options& options) {
              grouped(count));
   const auto optimizer_part =
       options.no_optimizer ? "" : fmt::format(", {:.3f} s with the optimiser", with_optimizer);
-  fmt::print("{:.3f} s a step{}, {} of memory\n", seconds, optimizer_part,
+  fmt::print("{:.3f} s a step{}, {} of memory\n", seconds.best, optimizer_part,
              si(static_cast<double>(peak), "B"));
 }
 

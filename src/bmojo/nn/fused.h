@@ -24,13 +24,14 @@ inline bool on_cpu_in_float(std::initializer_list<at::Tensor> tensors) {
   return true;
 }
 
-// While one lives, every operation of the process runs its reference: for tests and benchmarks.
-class ReferenceOnly {
+// Something is so in the whole process while one of its kind lives.
+template <typename Kind>
+class Switch {
  public:
-  ReferenceOnly() { ++count(); }
-  ~ReferenceOnly() { --count(); }
-  ReferenceOnly(const ReferenceOnly&) = delete;
-  ReferenceOnly& operator=(const ReferenceOnly&) = delete;
+  Switch() { ++count(); }
+  ~Switch() { --count(); }
+  Switch(const Switch&) = delete;
+  Switch& operator=(const Switch&) = delete;
   static bool active() { return count() > 0; }
 
  private:
@@ -39,6 +40,9 @@ class ReferenceOnly {
     return n;
   }
 };
+
+// Every operation runs its reference: for tests and benchmarks.
+class ReferenceOnly : public Switch<ReferenceOnly> {};
 
 inline bool use_kernel(std::initializer_list<at::Tensor> tensors) {
   if (ReferenceOnly::active() || !on_cpu_in_float(tensors)) return false;

@@ -127,10 +127,10 @@ at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& sta
                                                       .lengths = lengths_of(layout)});
   next.conv_tail = conv_tail;
 
-  const auto dbc = at::linear(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);
+  const auto dbc = linear_map(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);
   // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t B_t x̄_t;  y_t = W_out ((C_t·h_t + D ⊙ x̄_t) ⊙ silu(z_t))
   const auto [read, h] = selective_scan({.x = x_bar,
-                                         .dt = at::linear(dbc[0], dt_),
+                                         .dt = linear_map(dbc[0], dt_),
                                          .z = parts[1],
                                          .B = dbc[1],
                                          .C = dbc[2],
@@ -141,7 +141,7 @@ at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& sta
                                          .starts = layout.resets ? layout.starts : at::Tensor(),
                                          .lengths = lengths_of(layout)});
   next.ssm = h;
-  return at::linear(read, out_, out_bias_);
+  return out_bias_.defined() ? at::linear(read, out_, out_bias_) : linear_map(read, out_);
 }
 
 // ŷ_t = Σ_{i=1..k} c_i · y_{t-i}, c_i ∝ γ^(i-1);  ε_t = rms over channels of (y_t - ŷ_t)
@@ -220,7 +220,7 @@ at::Tensor Layer::attend(Mapped in, const at::Tensor& y, const Layout& layout,
                                        .bias = keys.bias,
                                        .runs = layout.queries,
                                        .keys = keys.list()});
-  return at::linear(mixed.view({B, layout.length, -1}), o_);
+  return linear_map(mixed.view({B, layout.length, -1}), o_);
 }
 
 void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
@@ -280,7 +280,8 @@ at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
   if (config_.rope_theta > 0)
     angles = {take_rows(layout.angles.cos.flatten(0, 1), layout.fading_token),
               take_rows(layout.angles.sin.flatten(0, 1), layout.fading_token)};
-  return key_value(at::linear(y_f, fading_k_), at::linear(y_f, fading_v_), angles);
+  const auto kv = linears(y_f, {{fading_k_, fading_v_}});
+  return key_value(kv[0], kv[1], angles);
 }
 
 // SwiGLU

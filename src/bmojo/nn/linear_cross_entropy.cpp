@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "bmojo/kernels/cross_entropy.h"
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/product.h"
 
 namespace bmojo::nn {
 namespace {
@@ -37,15 +37,16 @@ struct FusedLoss : torch::autograd::Function<FusedLoss> {
     for (int64_t first = 0; first < T; first += step) {
       const int64_t n = std::min(step, T - first);
       auto rows = x.narrow(0, first, n), logits = all_logits.narrow(0, 0, n);
-      at::mm_out(logits, rows, weight.t());
+      product_into(logits, rows, weight.t());
       kernels::cross_entropy(logits.data_ptr<float>(), wanted.const_data_ptr<int64_t>() + first, n,
                              V, to_hidden || to_weight, static_cast<float>(scale),
                              losses.data_ptr<float>() + first, parallel_for);
       if (to_hidden) {
         auto out = grad_x.narrow(0, first, n);
-        at::mm_out(out, logits, weight);
+        product_into(out, logits, weight);
       }
-      if (to_weight) at::addmm_out(grad_weight, grad_weight, logits.t(), rows, first > 0 ? 1 : 0);
+      if (to_weight && first == 0) product_into(grad_weight, logits.t(), rows);
+      if (to_weight && first > 0) add_product(grad_weight, logits.t(), rows);
     }
     context->saved_data["hidden"] =
         to_hidden && !every ? at::zeros_like(hidden).index_copy_(0, scored, grad_x) : grad_x;

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/product.h"
 
 namespace bmojo::nn {
 namespace {
@@ -20,11 +20,11 @@ void append_products(const at::Tensor& x, at::TensorList group, variable_list& o
   for (const auto& w : group) width += w.size(0);
   auto all = at::empty({x.size(0), width}, x.options());
   const bool at_once = group.size() > 1 && x.size(0) >= kManyRows;
-  if (at_once) at::mm_out(all, x, at::cat(group).t());
+  if (at_once) product_into(all, x, at::cat(group).t());
   int64_t first = 0;
   for (const auto& w : group) {
     auto columns = all.narrow(1, first, w.size(0));
-    if (!at_once) at::mm_out(columns, x, w.t());
+    if (!at_once) product_into(columns, x, w.t());
     out.push_back(columns);
     first += w.size(0);
   }
@@ -35,8 +35,11 @@ struct Linears : torch::autograd::Function<Linears> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x,
                                at::TensorList weights, const std::vector<int64_t>& sizes) {
     const auto rows = x.reshape({x.numel() / x.size(-1), x.size(-1)});
-    variable_list saved = {rows};
-    saved.insert(saved.end(), weights.begin(), weights.end());
+    // Each is kept for the gradient of the other.
+    bool any_weight = false;
+    for (const auto& w : weights) any_weight |= w.requires_grad();
+    variable_list saved = {any_weight ? rows : at::Tensor()};
+    for (const auto& w : weights) saved.push_back(x.requires_grad() ? w : at::Tensor());
     context->save_for_backward(saved);
     context->saved_data["shape"] = x.sizes();
     context->set_materialize_grads(false);
@@ -57,21 +60,22 @@ struct Linears : torch::autograd::Function<Linears> {
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     first_derivative_only("linears");
     const auto saved = context->get_saved_variables();
-    const auto& x = saved[0];
+    const auto shape = context->saved_data["shape"].toIntVector();
+    const int64_t rows = c10::multiply_integers(shape) / shape.back();
     variable_list out(grads.size() + 2);  // x, weights, sizes
     at::Tensor to_x;
     for (size_t i = 0; i < grads.size(); ++i) {
       if (!grads[i].defined()) continue;
       const auto& weight = saved[i + 1];
-      const auto grad = grads[i].reshape({x.size(0), weight.size(0)});
-      if (context->needs_input_grad(i + 1)) out[i + 1] = at::mm(grad.t(), x);
+      const auto grad = grads[i].reshape({rows, grads[i].size(-1)});
+      if (context->needs_input_grad(i + 1)) out[i + 1] = product(grad.t(), saved[0]);
       if (!context->needs_input_grad(0)) continue;
       if (to_x.defined())
-        to_x.addmm_(grad, weight);
+        add_product(to_x, grad, weight);
       else
-        to_x = at::mm(grad, weight);
+        to_x = product(grad, weight);
     }
-    if (to_x.defined()) out[0] = to_x.view(context->saved_data["shape"].toIntVector());
+    if (to_x.defined()) out[0] = to_x.view(shape);
     return out;
   }
 };
@@ -99,6 +103,10 @@ std::vector<at::Tensor> linears(const at::Tensor& x,
   std::vector<at::Tensor> out;
   for (const auto& weight : weights) out.push_back(at::linear(x, weight));
   return out;
+}
+
+at::Tensor linear_map(const at::Tensor& x, const at::Tensor& weight) {
+  return linears(x, {{weight}})[0];
 }
 
 }  // namespace bmojo::nn

@@ -11,5 +11,7 @@ namespace bmojo::nn {
 // products of all maps, without an array for each.
 std::vector<at::Tensor> linears(const at::Tensor& x,
                                 const std::vector<std::vector<at::Tensor>>& groups);
+// One map.
+at::Tensor linear_map(const at::Tensor& x, const at::Tensor& weight);
 
 }  // namespace bmojo::nn

@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "bmojo/kernels/swiglu.h"
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/product.h"
 
 namespace bmojo::nn {
 namespace {
@@ -15,7 +15,7 @@ kernels::SwiGlu view(const at::Tensor& gate, const at::Tensor& up) {
   return {.R = gate.size(1), .F = gate.size(2), .gate = rows_of(gate), .up = rows_of(up)};
 }
 
-at::Tensor product(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor gated(const at::Tensor& gate, const at::Tensor& up) {
   const auto y = at::empty(gate.sizes(), gate.options());
   kernels::swiglu(view(gate, up), y.data_ptr<float>(), parallel_for);
   return y;
@@ -35,7 +35,7 @@ struct FusedSwiGlu : torch::autograd::Function<FusedSwiGlu> {
                             bool differentiable) {
     const auto gate_rows = as_rows(gate), up_rows = as_rows(up);
     if (differentiable) context->save_for_backward({gate_rows, up_rows});
-    return product(gate_rows, up_rows).view(gate.sizes());
+    return gated(gate_rows, up_rows).view(gate.sizes());
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
@@ -59,7 +59,7 @@ struct FusedSwiGluLinear : torch::autograd::Function<FusedSwiGluLinear> {
     // What stays is allocated before what goes: the heap would keep the gap.
     const auto y = at::empty(shape, gate.options());
     auto rows = y.view({gate_rows.size(1), weight.size(0)});
-    at::mm_out(rows, product(gate_rows, up_rows)[0], weight.t());
+    product_into(rows, gated(gate_rows, up_rows)[0], weight.t());
     return y;
   }
 
@@ -72,9 +72,9 @@ struct FusedSwiGluLinear : torch::autograd::Function<FusedSwiGluLinear> {
     at::Tensor to_weight;
     if (context->needs_input_grad(2)) {
       to_weight = at::empty(weight.sizes(), weight.options());
-      at::mm_out(to_weight, grad.t(), product(gate, up)[0]);
+      product_into(to_weight, grad.t(), gated(gate, up)[0]);
     }
-    const auto [to_gate, to_up] = gradients(gate, up, at::mm(grad, weight).unsqueeze(0));
+    const auto [to_gate, to_up] = gradients(gate, up, product(grad, weight).unsqueeze(0));
     return {to_gate.view(shape), to_up.view(shape), to_weight, at::Tensor()};
   }
 };
