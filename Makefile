@@ -7,7 +7,8 @@ CMAKE := cmake
 BUILD := build/release
 export TORCH
 
-.PHONY: all setup build demo test test-fast bench bench-full bench-train format lint sanitize mutants clean
+.PHONY: all setup configured build programs demo test test-fast bench bench-full bench-train \
+  format lint sanitize mutants clean
 
 all: build
 
@@ -18,29 +19,38 @@ setup:
 $(BUILD)/build.ninja: .venv/.torch CMakePresets.json tools/torch.cmake
 	@$(CMAKE) --preset release -DBMOJO_TORCH_DIR="$$(cat .venv/.torch)" --log-level=WARNING >/dev/null
 
-build: setup
+configured: setup
 	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+
+build: configured
 	@$(CMAKE) --build --preset release
 
-demo: build
+# Without the tests, which take most of the time.
+programs: configured
+	@$(CMAKE) --build --preset release --target bmojo bmojo-torch
+
+demo: programs
 	@.venv/bin/python tools/demo.py --bin $(BUILD)/bin
 
-# What was skipped is said at the end, and why (GoogleTest: where).
+# $(call run-tests,PRESET,FLAGS): what was skipped is said at the end, and why (GoogleTest: where).
+run-tests = ctest --preset $(1) $(2); code=$$?; grep -hE "^SKIPPED|: Skipped$$" \
+  build/$(1)/Testing/Temporary/LastTest.log || true; exit $$code
+
 test: build
-	@ctest --preset release; code=$$?; grep -hE "^SKIPPED|: Skipped$$" \
-	  $(BUILD)/Testing/Temporary/LastTest.log || true; exit $$code
+	@$(call run-tests,release)
 
 test-fast: build
-	@ctest --preset release -L fast
+	@$(call run-tests,release,-L fast)
 
-bench: build
+bench: programs
+	@$(CMAKE) --build --preset release --target bmojo-kernels
 	@.venv/bin/python tools/bench.py --bin $(BUILD)/bin
 
 # Hours; may be stopped and started again.
-bench-full: build
+bench-full: programs
 	@.venv/bin/python tools/bench_full.py --bin $(BUILD)/bin
 
-bench-train: build
+bench-train: programs
 	@.venv/bin/python tools/bench_train.py --bin $(BUILD)/bin
 
 SOURCES := $(shell find src tests bench -name "*.cpp" -o -name "*.h")
@@ -49,8 +59,9 @@ format:
 	@tools/setup.sh lint
 	@clang-format-19 -i $(SOURCES)
 
-lint: build
+lint: configured
 	@tools/setup.sh lint
+	@$(CMAKE) --build --preset release --target bmojo_version
 	@clang-format-19 --dry-run --Werror $(SOURCES)
 	@.venv/bin/python tools/rooms.py
 	@.venv/bin/python tools/tidy.py $(BUILD)
@@ -58,12 +69,12 @@ lint: build
 sanitize: setup
 	@$(CMAKE) --preset sanitize --log-level=WARNING >/dev/null
 	@$(CMAKE) --build --preset sanitize
-	@ctest --preset sanitize
+	@$(call run-tests,sanitize)
 	@$(CMAKE) --preset sanitize-threads --log-level=WARNING >/dev/null
 	@$(CMAKE) --build --preset sanitize-threads
-	@ctest --preset sanitize-threads
+	@$(call run-tests,sanitize-threads)
 
-mutants: build
+mutants: setup
 	@.venv/bin/python tools/mutants.py
 
 clean:
