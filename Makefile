@@ -64,6 +64,7 @@ lint: configured
 	@$(CMAKE) --build --preset release --target bmojo_version
 	@clang-format-19 --dry-run --Werror $(SOURCES)
 	@.venv/bin/python tools/rooms.py
+	@.venv/bin/python tools/mutants.py --check
 	@.venv/bin/python tools/tidy.py $(BUILD)
 
 sanitize: setup
@@ -74,6 +75,7 @@ sanitize: setup
 	@$(CMAKE) --build --preset sanitize-threads
 	@$(call run-tests,sanitize-threads)
 
+# About an hour; may be stopped and started again.
 mutants: setup
 	@.venv/bin/python tools/mutants.py
 

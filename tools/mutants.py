@@ -2,31 +2,35 @@
 """Puts one small fault after the other into a copy of the source and demands that a named test
 notices it. `make mutants`, or:
 
-    tools/mutants.py                 every fault
+    tools/mutants.py                 every fault; goes on where it was stopped
+    tools/mutants.py --fresh         every fault, also those that were tried before
     tools/mutants.py --only NAME …   some of them
-    tools/mutants.py --list          the table of docs/testing.md
+    tools/mutants.py --list          the faults
+    tools/mutants.py --check         only looks whether each fault's line and test still exist
 
-The copy and its build live in build/mutants; the work tree is only read. Exits 1 when a fault was
-missed or could not be tried."""
+Copies, builds and a journal of outcomes live in build/mutants; the work tree is only read. When all
+faults have been tried on the sources of one commit, results/mutants.json is written. Exits 1 when a
+fault was missed or could not be tried."""
 
 import argparse
-import functools
+import asyncio
+import fcntl
+import hashlib
 import json
 import os
-import shutil
+import re
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-TREE, BUILD = ROOT / "build/mutants/tree", ROOT / "build/mutants/build"
-PYTHON = ROOT / ".venv/bin/python"
-TIMEOUT = 120  # seconds a test may take
-NEVER_ENDS = "never ends"  # in `what`: running out of time is how the fault shows
+import record
+from measure import ROOT
+from mutant_tree import Tree, Trouble, tail
+
+FOLDER = ROOT / "build/mutants"
+RESULTS = ROOT / "results/mutants.json"
 
 
 class Mutant(NamedTuple):
@@ -958,180 +962,245 @@ MUTANTS = [
 ]
 
 
-class Trouble(Exception):
-    """What keeps a fault from being tried."""
+# --- the list itself -----------------------------------------------------------------------------
 
 
-def table():
-    rows = ["| fault | where | what goes wrong | noticed by |", "|---|---|---|---|"]
-    for mutant in MUTANTS:
-        program, case = mutant.test.split(" ", 1)
-        rows.append(f"| {mutant.name} | {mutant.file} | {mutant.what} | {program} `{case}` |")
-    return "\n".join(rows) + "\n"
+def list_digest():
+    """Changes with any fault of the list."""
+    return hashlib.sha256(json.dumps(MUTANTS).encode()).hexdigest()[:16]
 
 
-def warn_of_an_old_table():
-    page = ROOT / "docs/testing.md"
-    if not page.exists() or table() not in page.read_text():
-        print("docs/testing.md: must hold what tools/mutants.py --list prints", file=sys.stderr)
-
-
-def copy_sources():
-    """Brings TREE up to date. Files that are equal keep their times, so that nothing is built
-    twice; one that an interrupted run left with a fault is not equal."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    names = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
-    for path in [path for path in TREE.rglob("*") if path.is_file()]:
-        if str(path.relative_to(TREE)) not in names:
-            path.unlink()
-    for name in names:
-        source, target = ROOT / name, TREE / name
-        if target.exists() and target.read_bytes() == source.read_bytes():
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(source.read_bytes())
-        shutil.copymode(source, target)
-
-
-def run(command, timeout=None, **options):
-    """(exit code, output); None as the code where time ran out."""
-    process = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", start_new_session=True, **options)  # fmt: skip
-    try:
-        output, _ = process.communicate(timeout=timeout)
-    except BaseException as reason:  # an interrupt must not leave it running
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        if not isinstance(reason, subprocess.TimeoutExpired):
-            raise
-        return None, ""
-    return process.returncode, output
-
-
-def tail(output):
-    return "\n".join("    " + line for line in output.rstrip().splitlines()[-15:])
-
-
-def configure():
-    torch = (ROOT / ".venv/.torch").read_text().strip()
-    # Unoptimised: a fault costs one file to compile, and the tests spend their time in torch.
-    code, output = run(
-        ["cmake", "--preset", "release", "-B", BUILD, "--log-level=WARNING",
-         "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG", f"-DBMOJO_TORCH_DIR={torch}",
-         f"-DBMOJO_PYTHON={PYTHON}"], cwd=TREE)  # fmt: skip
-    if code != 0:
-        raise Trouble("cmake failed\n" + tail(output))
-
-
-def build(tests):
-    targets = set()
-    for test in tests:
-        room, name = test.split(" ")[0].split("/")
-        targets |= {"bmojo", "bmojo-torch"} if room == "cli" else {f"{room}_{name}_test"}
-    jobs = ["--parallel", os.cpu_count() or 1]
-    code, output = run(["cmake", "--build", BUILD, *jobs, "--target", *sorted(targets)])
-    if code != 0:
-        raise Trouble("it does not compile\n" + tail(output))
-
-
-@functools.cache
-def environments():
-    """What CTest sets for each of its entries."""
-    command = ["ctest", "--test-dir", BUILD, "--show-only=json-v1"]
-    listed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return {
-        test["name"]: dict(
-            setting.split("=", 1)
-            for each in test["properties"] if each["name"] == "ENVIRONMENT"
-            for setting in each["value"])
-        for test in listed["tests"]
-    }  # fmt: skip
-
-
-def passes(test):
-    """(True, False, or None where time ran out; output). Trouble where the test did not run."""
-    program, case = test.split(" ", 1)
-    room, name = program.split("/")
+def test_exists(test):
+    """Whether the source of the tests has it; its parameters are not looked at."""
+    program, _, case = test.partition(" ")
+    room, _, name = program.partition("/")
     if room == "cli":
-        file = TREE / f"tests/cli/test_{name}.py"
-        command = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"{file}::{case}"]
-        ran, failed = " passed", {1}
+        path, wanted = f"tests/cli/test_{name}.py", rf"^def {re.escape(case.split('[')[0])}\("
     else:
-        command = [BUILD / f"bin/{room}_{name}_test", f"--gtest_filter={case}"]
-        ran, failed = "[  PASSED  ] 1 test.", {1, *(-number for number in signal.Signals)}
-    settings = os.environ | environments()[program]
-    code, output = run(command, timeout=TIMEOUT, cwd=BUILD, env=settings)
-    if code is None or code in failed:
-        return (None if code is None else False), output
-    if code == 0 and ran in output:
-        return True, output
-    raise Trouble(f"{test} did not run\n" + tail(output))
+        suite, _, rest = case.partition(".")
+        wanted = rf"^TEST(_F|_P)?\({suite.split('/')[-1]}, {rest.split('/')[0]}\)"
+        path = f"tests/{room}/{name}_test.cpp"
+    path = ROOT / path
+    return path.exists() and re.search(wanted, path.read_text(), re.MULTILINE) is not None
 
 
-def check_untouched(mutants):
-    """Every test that is to notice a fault must pass without one."""
-    tests = sorted({mutant.test for mutant in mutants})
-    build(tests)
-    for test in tests:
-        passed, output = passes(test)
-        if not passed:
-            raise Trouble(f"{test} must pass without a fault\n" + tail(output))
+def stale():
+    """What is wrong with the list, a line each."""
+    for name, count in Counter(mutant.name for mutant in MUTANTS).items():
+        if count > 1:
+            yield f"{name}: a name must stand once in the list, got {count} times"
+    for mutant in MUTANTS:
+        path = ROOT / "src/bmojo" / mutant.file
+        count = path.read_text().count(mutant.old) if path.exists() else 0
+        if count != 1 or "\n" in mutant.old + mutant.new:
+            yield (f"{mutant.name}: the old text must stand once, in one line of {mutant.file}, "
+                   f"got {count} times; whoever changes a line changes its fault")
+        if not test_exists(mutant.test):
+            yield f"{mutant.name}: its test must exist, got {mutant.test}"
 
 
-def try_out(mutant):
-    """caught, missed, or why neither."""
-    path = TREE / "src/bmojo" / mutant.file
-    text = path.read_text()
-    if text.count(mutant.old) != 1 or "\n" in mutant.old + mutant.new:
-        return "stale mutant: the old text must stand once in one line of the file"
-    path.write_text(text.replace(mutant.old, mutant.new))
+# --- what was tried ------------------------------------------------------------------------------
+
+
+class Journal:
+    """Every outcome, a line each, written as soon as it is known. Lines that were written for other
+    sources do not count."""
+
+    def __init__(self, path, digest, fresh):
+        self.path, self.sources = path, digest
+        found = [] if fresh else read_lines(path)
+        self.rows = [row for row in found if row.get("sources") == digest]
+        if len(self.rows) < len(found):
+            print("mutants: the sources have changed since the last run; starting anew", flush=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+
+    def add(self, **row):
+        self.rows.append(row | {"sources": self.sources})
+        with open(self.path, "a") as file:
+            file.write(json.dumps(self.rows[-1]) + "\n")
+
+    def of(self, mutant):
+        """Its line; None where it is still to be tried."""
+        return next((row for row in self.rows if mutant._asdict().items() <= row.items()), None)
+
+    def passed(self, test):
+        """Without a fault; a test whose fault was tried has."""
+        return any(row["test"] == test for row in self.rows)
+
+
+def read_lines(path):
+    """A killed run may leave half a line at the end."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def write_results(journal):
+    """Where the whole list was tried on what is committed. Says so, or what is in the way."""
+    rows = [journal.of(mutant) for mutant in MUTANTS]
+    left, changed = rows.count(None), record.changes()
+    if left:
+        reason = f"{left} of {len(rows)} faults are still to be tried"
+    elif changed:
+        reason = f"the work tree must be as committed, got changes in {record.some(changed)}"
+    elif sources_digest() != journal.sources:
+        reason = "the sources have changed since the run began"
+    else:
+        keys = ("name", "file", "what", "test", "outcome", "seconds")
+        outcomes = [{key: row[key] for key in keys} for row in rows]
+        record.store(RESULTS, "make mutants", outcomes, list=list_digest(), faults=len(rows))
+        return f"recorded in {RESULTS.relative_to(ROOT)}"
+    return f"not recorded in {RESULTS.relative_to(ROOT)}: {reason}"
+
+
+# --- trying --------------------------------------------------------------------------------------
+
+
+def sources_digest():
+    """Of all that a fault's outcome depends on but the fault itself, which its line carries."""
+    return record.digest(name for name in record.names() if name != "tools/mutants.py")
+
+
+async def in_every_tree(trees, work, todo):
+    """Each tree takes the next of the list when it is done with one."""
+    todo = list(reversed(todo))
+
+    async def take(tree):
+        while todo:
+            await work(tree, todo.pop())
+
+    async with asyncio.TaskGroup() as group:
+        for tree in trees:
+            group.create_task(take(tree))
+
+
+async def prepare(trees, tests, journal):
+    """Builds, and runs every test that is to notice a fault: it must pass without one."""
+    failed = []
+
+    async def run_untouched(tree, test):
+        try:
+            passed, output = await tree.passes(test)
+        except Trouble as trouble:
+            passed, output = False, str(trouble)
+        if passed:
+            journal.add(test=test, outcome="passes without a fault")
+        else:
+            failed.append(f"{test} must pass without a fault\n" + tail(output))
+
+    for tree in trees:  # one after the other: what one has compiled, the next finds in ccache
+        tree.copy(record.names())
+        await tree.configure()
+        await tree.make(tests, os.cpu_count())
+    await in_every_tree(trees, run_untouched, [test for test in tests if not journal.passed(test)])
+    if failed:
+        raise Trouble("\n".join(failed))
+
+
+async def try_all(mutants, jobs, journal):
+    """Tries what the journal does not have."""
+    todo = [mutant for mutant in mutants if journal.of(mutant) is None]
+    if len(todo) < len(mutants):
+        print(f"mutants: {len(mutants) - len(todo)} faults were tried before", flush=True)
+    if not todo:
+        return
+    trees = [Tree(FOLDER / str(number)) for number in range(1, min(jobs, len(todo)) + 1)]
+    await prepare(trees, sorted({mutant.test for mutant in todo}), journal)
+    processes = max(1, os.cpu_count() // len(trees))
+
+    async def try_one(tree, mutant):
+        start = time.monotonic()
+        outcome = await tree.try_out(mutant, processes)
+        seconds = round(time.monotonic() - start)
+        tried = outcome in ("caught", "missed")
+        if tried:
+            journal.add(**mutant._asdict(), outcome=outcome, seconds=seconds)
+        print(f"{outcome if tried else 'error':<8}{mutant.name:<34}{mutant.test}  {seconds} s"
+              + ("" if tried else f"\n    {outcome}"), flush=True)
+
+    await in_every_tree(trees, try_one, todo)
+
+
+class Stopped(Exception):
+    """By the signal of this number."""
+
+
+async def until_stopped(work):
+    """A signal ends the work: files are restored, programs ended."""
+    task, heard = asyncio.ensure_future(work), []
+
+    def hear(number):
+        heard.append(number)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, hear, number)
     try:
-        build([mutant.test])
-        passed, _ = passes(mutant.test)
-    except Trouble as trouble:
-        return str(trouble)
-    finally:
-        path.write_text(text)  # with a new time: the next build takes the fault out again
-    if passed is None:
-        return "caught" if NEVER_ENDS in mutant.what else f"no end within {TIMEOUT} s"
-    return "missed" if passed else "caught"
+        return await task
+    except asyncio.CancelledError:
+        raise Stopped(heard[0]) from None
 
 
-def main():
+async def go(mutants, options):
+    journal = Journal(FOLDER / "journal.jsonl", sources_digest(), options.fresh)
+    await try_all(mutants, options.jobs, journal)
+    counts = Counter((journal.of(mutant) or {"outcome": "not tried"})["outcome"]
+                     for mutant in mutants)
+    print(", ".join(f"{counts[word]} {word}" for word in ("caught", "missed", "not tried")))
+    print(write_results(journal))
+    return 0 if counts["caught"] == len(mutants) else 1
+
+
+def lock():
+    """Held until we and all that we have started are gone, also after a kill."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(FOLDER / "lock", os.O_RDWR | os.O_CREAT)
+    os.set_inheritable(descriptor, True)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("mutants: waiting for what still runs in build/mutants", file=sys.stderr)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def parse(words):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--list", action="store_true", help="print the table of docs/testing.md")
+    parser.add_argument("--list", action="store_true", help="print the faults")
+    parser.add_argument("--check", action="store_true", help="look for faults that are out of date")
+    parser.add_argument("--fresh", action="store_true", help="forget what was tried before")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="try these alone")
-    options = parser.parse_args()
-    warn_of_an_old_table()
-    if options.list:
-        print(table(), end="")
-        return 0
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
+    options = parser.parse_args(words)
     unknown = set(options.only or []) - {mutant.name for mutant in MUTANTS}
     if unknown:
         parser.error(f"--only: {', '.join(sorted(unknown))} is not known; --list names them all")
+    if options.jobs < 1:
+        parser.error(f"--jobs: must be at least 1, got {options.jobs}")
+    return options
+
+
+def main(words=None):
+    options = parse(words)
+    if options.list:
+        for mutant in MUTANTS:
+            print(f"{mutant.name:<34}{mutant.file}: {mutant.what} ({mutant.test})")
+        return 0
+    if faults := list(stale()):
+        print("\n".join(f"tools/mutants.py: {fault}" for fault in faults), file=sys.stderr)
+        return 1
+    if options.check:
+        return 0
     mutants = [each for each in MUTANTS if not options.only or each.name in options.only]
-    copy_sources()
     try:
-        configure()
-        check_untouched(mutants)
+        lock()
+        return asyncio.run(until_stopped(go(mutants, options)))
     except Trouble as trouble:
         print(f"mutants: {trouble}", file=sys.stderr)
         return 1
-    counts = Counter()
-    for mutant in mutants:
-        start = time.monotonic()
-        outcome = try_out(mutant)
-        word = outcome if outcome in ("caught", "missed") else "error"
-        counts[word] += 1
-        seconds = time.monotonic() - start
-        print(f"{word}  {mutant.name:<32}{mutant.test}  {seconds:.0f} s", flush=True)
-        if word == "error":
-            print(f"    {outcome}", flush=True)
-    failed = f", {counts['error']} not tried" if counts["error"] else ""
-    print(f"{counts['caught']} caught, {counts['missed']} missed{failed}")
-    return 0 if counts["caught"] == len(mutants) else 1
+    except Stopped as stopped:
+        print("mutants: stopped; `make mutants` goes on from here", file=sys.stderr)
+        return 128 + stopped.args[0]
+    except KeyboardInterrupt:  # while waiting for the lock
+        return 130
 
 
 if __name__ == "__main__":
