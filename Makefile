@@ -1,6 +1,7 @@
 # Everything a newcomer types. Each target sets up what it needs; a second call starts in seconds.
 #   make demo      train B'MOJO and its twin without eidetic memory side by side: who can recall?
 #   make test      build, then every test (make test-fast leaves out the slow ones)
+#   make check     make lint, test and sanitize on what is committed; kept in results/check.json
 #   make TORCH=DIR … use a torch that is already there (the folder with include/ and lib/)
 SHELL := bash
 CMAKE := cmake
@@ -8,7 +9,7 @@ BUILD := build/release
 export TORCH
 
 .PHONY: all setup configured build programs demo test test-fast bench bench-full bench-train \
-  format lint sanitize mutants clean
+  format lint sanitize mutants check clean
 
 all: build
 
@@ -78,6 +79,9 @@ sanitize: setup
 # About an hour; may be stopped and started again.
 mutants: setup
 	@.venv/bin/python tools/mutants.py
+
+check: setup
+	@.venv/bin/python tools/check.py
 
 clean:
 	rm -rf build

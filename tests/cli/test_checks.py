@@ -1,5 +1,5 @@
-"""The tools that check the checks: make mutants on a small project of scripts, what its committed
-results say, and what make builds."""
+"""The tools that check the checks: make mutants and make check on a small project of scripts, and
+what the committed results say."""
 
 import json
 import os
@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import check  # noqa: E402
 import mutants  # noqa: E402
 
 # --- a project whose test programs are scripts ---------------------------------------------------
@@ -67,7 +68,7 @@ class Small:
         self.write("src/bmojo/base/b.sh", "wait=0\nthree=3\n")
         self.write("tests/base/file_test.cpp", TESTS)
         self.write_list(LIST)
-        for name in ("mutant_tree", "record", "measure"):
+        for name in ("mutant_tree", "record", "measure", "metrics", "check"):
             shutil.copy(ROOT / f"tools/{name}.py", folder / "tools")
         self.write(".gitignore", "/build/\n/.venv/\n__pycache__/\n")
         self.write(".venv/.torch", "nowhere\n")
@@ -294,6 +295,47 @@ def test_every_fault_of_the_list_was_noticed():
     if found["list"] != mutants.list_digest():
         pytest.skip("results/mutants.json is of another list; make mutants writes it anew")
     assert names == [mutant.name for mutant in mutants.MUTANTS]
+
+
+# --- make check ----------------------------------------------------------------------------------
+
+OUTPUT = """      Start  1: base/file
+ 1/12 Test  #1: base/file ...................   Passed    0.07 sec
+ 2/12 Test #12: cli/hugging_face .............***Skipped   0.50 sec
+ 3/12 Test  #3: nn/oracle ....................***Failed   10.50 sec
+ 4/12 Test  #4: cli/kill .....................***Timeout 1200.00 sec
+/a/linears_test.cpp:132: Skipped
+SKIPPED [1] test_hugging_face.py:20: could not import 'torch'
+"""
+
+
+def test_check_keeps_how_each_command_ended(small):
+    small.write("output", OUTPUT)
+    assert "got changes in output; commit them first" in small("true", tool="check", code=2)
+    assert small.results("check") is None
+    small.commit()
+    out = small("cat output", "sh -c 'exit 3'", "true", tool="check", code=1)
+    assert "cat output: exit code 0, 1 passed, 2 failed, 1 skipped, 0.0 minutes" in out
+    assert OUTPUT in out
+    found = small.results("check")
+    assert found["commit"] == small.git("rev-parse", "--short=12", "HEAD") and found["machine"]
+    assert found["outcomes"][0] == {
+        "command": "cat output", "exit_code": 0, "minutes": 0.0, "passed": 1, "failed": 2,
+        "skipped": 1, "skip_lines": OUTPUT.splitlines()[-2:]}
+    assert [row["exit_code"] for row in found["outcomes"]] == [0, 3, 0]
+    assert small("true", tool="check").startswith("true: exit code 0, 0 passed")
+
+
+def test_check_is_of_one_commit(small):
+    again = "git -c user.name=n -c user.email=n commit -q --allow-empty -m again"
+    out = small(again, tool="check", code=2)
+    assert "check: the commit must stay " in out and "start again" in out
+    assert "got changes in new; commit" in small("touch new", tool="check", code=2)
+    assert small.results("check") is None
+
+
+def test_check_runs_what_must_pass_before_a_change_is_sent():
+    assert check.COMMANDS == ("make lint", "make test", "make sanitize")
 
 
 # --- make ----------------------------------------------------------------------------------------
