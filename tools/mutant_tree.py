@@ -10,7 +10,7 @@ import signal
 from measure import ROOT
 
 PYTHON = ROOT / ".venv/bin/python"
-TIMEOUT = 120  # seconds a test may take
+TIMEOUT = 240  # seconds a test may take, beside another
 NEVER_ENDS = "never ends"  # in `what`: running out of time is how the fault shows
 
 
@@ -110,8 +110,10 @@ class Tree:
             ran, failed = "[  PASSED  ] 1 test.", {1, *(-number for number in signal.Signals)}
         settings = os.environ | self.environments.get(program, {})
         code, output = await run(command, timeout=TIMEOUT, cwd=self.build, env=settings)
-        if code is None or code in failed:
-            return (None if code is None else False), output
+        if code is None:
+            return None, f"no end within {TIMEOUT} s"
+        if code in failed:
+            return False, output
         if code == 0 and ran in output:
             return True, output
         raise Trouble(f"{test} did not run\n" + tail(output))
@@ -123,11 +125,11 @@ class Tree:
         path.write_text(text.replace(mutant.old, mutant.new))
         try:
             await self.make([mutant.test], processes)
-            passed, _ = await self.passes(mutant.test)
+            passed, output = await self.passes(mutant.test)
         except Trouble as trouble:
             return str(trouble)
         finally:
             path.write_text(text)  # with a new time: the next build takes the fault out again
         if passed is None:
-            return "caught" if NEVER_ENDS in mutant.what else f"no end within {TIMEOUT} s"
+            return "caught" if NEVER_ENDS in mutant.what else output
         return "missed" if passed else "caught"

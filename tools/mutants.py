@@ -1006,12 +1006,14 @@ class Journal:
     """Every outcome, a line each, written as soon as it is known. Lines that were written for other
     sources do not count."""
 
-    def __init__(self, path, digest, fresh):
+    def __init__(self, path, digest, forgotten=()):
         self.path, self.sources = path, digest
-        found = [] if fresh else read_lines(path)
-        self.rows = [row for row in found if row.get("sources") == digest]
-        if len(self.rows) < len(found):
+        found = read_lines(path)
+        same = [row for row in found if row["sources"] == digest]
+        if len(same) < len(found):
             print("mutants: the sources have changed since the last run; starting anew", flush=True)
+        names = {name for mutant in forgotten for name in (mutant.name, mutant.test)}
+        self.rows = [row for row in same if row.get("name", row["test"]) not in names]
         path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
 
     def add(self, **row):
@@ -1087,8 +1089,9 @@ async def prepare(trees, tests, journal):
         else:
             failed.append(f"{test} must pass without a fault\n" + tail(output))
 
-    for tree in trees:  # one after the other: what one has compiled, the next finds in ccache
+    for tree in trees:
         tree.copy(record.names())
+    for tree in trees:  # one after the other: what one has compiled, the next finds in ccache
         await tree.configure()
         await tree.make(tests, os.cpu_count())
     await in_every_tree(trees, run_untouched, [test for test in tests if not journal.passed(test)])
@@ -1141,7 +1144,8 @@ async def until_stopped(work):
 
 
 async def go(mutants, options):
-    journal = Journal(FOLDER / "journal.jsonl", sources_digest(), options.fresh)
+    forgotten = mutants if options.fresh else ()
+    journal = Journal(FOLDER / "journal.jsonl", sources_digest(), forgotten)
     await try_all(mutants, options.jobs, journal)
     counts = Counter((journal.of(mutant) or {"outcome": "not tried"})["outcome"]
                      for mutant in mutants)
@@ -1153,7 +1157,7 @@ async def go(mutants, options):
 def lock():
     """Held until we and all that we have started are gone, also after a kill."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(FOLDER / "lock", os.O_RDWR | os.O_CREAT)
+    descriptor = os.open(FOLDER / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     os.set_inheritable(descriptor, True)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -145,6 +145,8 @@ def test_a_whole_run_is_recorded_and_not_repeated(small):
     assert "3 faults were tried before" in out and "3 caught" in out and small.builds() == 0
     small.write("README.md", "words")  # of which no outcome depends
     assert "3 faults were tried before" in small()
+    assert "tried before" not in small("--fresh", "--only", "two") and small.builds() > 0
+    assert "3 faults were tried before" in small()
     assert "tried before" not in small("--fresh") and small.builds() > 0
 
 
