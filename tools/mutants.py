@@ -648,6 +648,12 @@ MUTANTS = [
         "cli/malformed test_malformed_config_files", "a field left out gets its default",
     ),
     Mutant(
+        "paper-with-residual", "model/presets.cpp",
+        'c.fading_residual = family != "bmojo-paper";', "c.fading_residual = true;",
+        "model/config Config.ThePaperIsOursWithoutItsTwoAdditions",
+        "the paper's presets add y to the residual stream",
+    ),
+    Mutant(
         "sliding-memory-one-more", "model/tensors.cpp",
         "? c.window + c.fading_tokens - 1",
         "? c.window + c.fading_tokens",

@@ -145,7 +145,7 @@ def test_config_list(bmojo):
 
 def test_presets_of_a_size_have_the_same_parameters(bmojo):
     listed = {each["name"]: each for each in bmojo.json("config", "--list")["presets"]}
-    families = ["bmojo", "bmojo-f", "mamba", "transformer", "hybrid"]
+    families = ["bmojo", "bmojo-paper", "bmojo-f", "mamba", "transformer", "hybrid"]
     sizes = {"tiny": None, "130m": 130e6, "370m": 370e6, "790m": 790e6, "1.4b": 1.4e9}
     assert sorted(listed) == sorted(f"{family}-{size}" for family in families for size in sizes)
     for size, nominal in sizes.items():

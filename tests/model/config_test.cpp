@@ -124,9 +124,21 @@ TEST(Config, PresetsAreWhatTheyAreNamed) {
     EXPECT_EQ(c.rope_theta > 0, transformer) << name;
     EXPECT_EQ(c.window, bmojo || name.starts_with("hybrid") ? 512 : 0) << name;
     EXPECT_EQ(c.eidetic_tokens > 0, bmojo && !name.starts_with("bmojo-f")) << name;
+    if (bmojo) {
+      EXPECT_EQ(c.fading_residual, !name.starts_with("bmojo-paper")) << name;
+    }
     if (c.has_attention()) {
       EXPECT_EQ(c.num_kv_heads * 4, c.num_heads) << name;
     }
+  }
+}
+
+TEST(Config, ThePaperIsOursWithoutItsTwoAdditions) {
+  for (const char* size : {"tiny", "130m", "370m", "790m", "1.4b"}) {
+    auto ours = preset(fmt::format("bmojo-{}", size));
+    EXPECT_TRUE(ours.fading_residual && ours.innovation_bias) << size;
+    ours.fading_residual = ours.innovation_bias = false;
+    EXPECT_EQ(preset(fmt::format("bmojo-paper-{}", size)), ours) << size;
   }
 }
 
@@ -138,7 +150,8 @@ TEST(Config, FamiliesOfASizeHaveTheSameParameters) {
       return static_cast<double>(of(preset(fmt::format("{}-{}", family, sizes[i]))));
     };
     double low = 1e18, high = 0;
-    for (const char* family : {"bmojo", "bmojo-f", "mamba", "transformer", "hybrid"}) {
+    for (const char* family :
+         {"bmojo", "bmojo-paper", "bmojo-f", "mamba", "transformer", "hybrid"}) {
       const double body = count(family, count_parameters_without_embeddings);
       low = std::min(low, body);
       high = std::max(high, body);

@@ -7,9 +7,9 @@
 namespace bmojo {
 namespace {
 
-// Depth and MLP width per family are chosen so that the five families of a size have the same
-// number of parameters outside the embedding, to 1 %. Mamba's depth sets the number: it has no
-// width left to tune.
+// Depth and MLP width per family are chosen so that all families of a size have the same number of
+// parameters outside the embedding, to 1 %. Mamba's depth sets the number: it has no width left to
+// tune.
 struct Depth {
   int64_t num_layers, mlp_size;
 };
@@ -26,8 +26,8 @@ constexpr std::array kSizes = {
     Size{"790m", 1536, 24, 64, 50, {32, 3776}, {24, 3840}, {28, 3520}},
     Size{"1.4b", 2048, 32, 64, 50, {32, 5024}, {24, 5120}, {28, 4672}},
 };
-constexpr std::array<std::string_view, 5> kFamilies = {"bmojo", "bmojo-f", "mamba", "transformer",
-                                                       "hybrid"};
+constexpr std::array<std::string_view, 6> kFamilies = {"bmojo", "bmojo-paper", "bmojo-f",
+                                                       "mamba", "transformer", "hybrid"};
 
 // Mamba's proportions: 16 states, 4 taps, dt rank D / 16. A layer that is nothing but an SSM has
 // E = 2 D; beside attention and an MLP, E = D.
@@ -75,8 +75,9 @@ Config build(std::string_view family, const Size& size) {
     add_ssm(c, 1);
     add_attention(c, size, 512);
     c.fading_tokens = 16;
-    c.eidetic_tokens = family == "bmojo" ? 64 : 0;
+    c.eidetic_tokens = family == "bmojo-f" ? 0 : 64;
     c.innovation_bias = family == "bmojo";
+    c.fading_residual = family != "bmojo-paper";  // with neither, the layer is the paper's
   }
   return c;
 }
