@@ -1,8 +1,8 @@
-"""`make demo`: B'MOJO and the same model without its eidetic memory learn to recall what lies
-beyond their reach, side by side, and are asked on sequences that neither was trained on.
+"""`make demo`: trains B'MOJO and the same model without eidetic memory side by side on a task that
+asks for what lies beyond their windows, and then asks both on new sequences.
 
-The recipe is configs/demo.toml. `--seeds 5 --json-out F.json` repeats the experiment and keeps each
-seed as it comes; a seed that is in the file, of the same recipe, is not run again.
+The recipe is configs/demo.toml. `--seeds 5 --json-out F.json` repeats the experiment and stores each
+seed when it is done. A seed of the same recipe that is already in the file is not run again.
 """
 
 import argparse
@@ -30,16 +30,30 @@ def task_keys(recipe):
     return dict(part.split("=", 1) for part in keys.split(",")) if keys else {}
 
 
+def reach_of(recipe):
+    """Stacked windows see that many tokens back."""
+    model = fields(recipe)
+    return int(model["num_layers"]) * int(model["window"])
+
+
 def check_reach(recipe, path):
-    """Stacked windows see layers x window tokens back: no pair may be that near to a question."""
+    """No pair may be within reach of a question."""
     try:
-        model, gap = fields(recipe), int(task_keys(recipe).get("gap", 0))
-        reach, _ = int(model["num_layers"]) * int(model["window"]), recipe["steps"]
+        gap = int(task_keys(recipe).get("gap", 0))
+        reach, _ = reach_of(recipe), recipe["steps"]
     except KeyError as missing:
         raise Mistake(f"{path}: must have task, steps and set with num_layers and window, "
                       f"got no {missing.args[0]}") from None
     if gap < reach:
         raise Mistake(f"{path}: gap must be at least layers x window = {reach}, got {gap}")
+
+
+def introduction(recipe):
+    return (f"Task: {recipe['task']}.\n"
+            "Pairs of a key and a value come first. Later every key is asked.\n"
+            f"The windows reach {reach_of(recipe)} tokens back, and no pair lies that near.\n\n"
+            "Two models learn it side by side, with one thread each:\n"
+            "B'MOJO, and its twin, the same model without eidetic memory.\n")
 
 
 # --- one seed ------------------------------------------------------------------------------------
@@ -167,17 +181,30 @@ def summary(rows):
     good = sum(row["bmojo"]["accuracy"] >= 0.9 and
                row["bmojo"]["accuracy"] - row["without"]["accuracy"] >= 0.3 for row in rows)
     answers = rows[0]["bmojo"]["answers"]
-    return (f"Right answers of {answers:,}, in {FRESH_SEQUENCES:,} fresh sequences:\n\n"
+    return (f"Right answers to {answers:,} questions in {FRESH_SEQUENCES:,} new sequences:\n\n"
             + table(["seed", *TITLES.values(), "time"], cells)
-            + f"\n\nAt least 90 % and 30 points above its twin: {good} of {len(rows)} seeds.")
+            + "\n\nB'MOJO has at least 90 % and 30 points more than its twin in "
+            f"{good} of {len(rows)} seeds.")
+
+
+def scope(recipe):
+    """What the answers do not show: where there is a place for every token, none has to be chosen."""
+    keys, places = task_keys(recipe), fields(recipe).get("eidetic_tokens")
+    read = 2 * int(keys["pairs"].rpartition("..")[2]) + int(keys.get("gap", 0))
+    if places is None or int(places) < read:
+        return ""
+    return (f"The eidetic memory has {places} places, and {read} tokens come before the first\n"
+            "question. So this shows exact recall from beyond the windows. It does not show\n"
+            "which tokens are kept when places are scarce.\n")
 
 
 def how_to_go_on(options, recipe, row):
     bmojo, runs = near(program(options.bin)), near(options.out) / f"seed-{row['seed']}"
     return "\n".join([
-        "To go on:", "", "# one sequence of the task, its answers marked",
-        shown([bmojo, "task", recipe["task"], "--show"]), "# all curves, and what the memory does",
-        shown([bmojo, "plot", runs / "bmojo", runs / "without"]), "# a larger memory, same weights",
+        "What to try next:", "", "# show one sequence of the task with its answers",
+        shown([bmojo, "task", recipe["task"], "--show"]), "# draw all curves of both runs",
+        shown([bmojo, "plot", runs / "bmojo", runs / "without"]),
+        "# ask again with a larger memory and the same weights",
         shown([bmojo, "eval", "--model", runs / "bmojo/latest", "--task", recipe["task"], "--set",
                "eidetic_tokens=96"])])
 
@@ -191,7 +218,7 @@ def run_seeds(options, recipe):
         rows = [row for row in load_runs(options.json_out) if row["recipe"] == recipe]
     for seed in range(1, options.seeds + 1):
         if any(row["seed"] == seed for row in rows):
-            print(f"seed {seed}: in {near(options.json_out)} already")
+            print(f"seed {seed}: already in {near(options.json_out)}")
             continue
         rows.append(run_seed(options, recipe, seed))
         rows.sort(key=lambda row: row["seed"])
@@ -213,11 +240,10 @@ def main():
     recipe = load_recipe(options.recipe)
     check_reach(recipe, options.recipe)
     program(options.bin)
-    print(f"Recall beyond reach: {recipe['task']}.\nB'MOJO | its twin without eidetic memory, "
-          "both at once, a thread each:\n")
+    print(introduction(recipe))
     begin = time.monotonic()
     rows = run_seeds(options, recipe)
-    print(f"\n{summary(rows)}\n")
+    print(f"\n{summary(rows)}\n\n{scope(recipe)}")
     drawn = [row["seed"] for row in rows if has_runs(options.out, row["seed"], recipe)]
     if drawn:
         draw(options.out, drawn, options.out / "demo.png")

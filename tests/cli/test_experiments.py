@@ -129,6 +129,13 @@ def test_the_demo_asks_beyond_reach():
         demo.check_reach({"set": recipe["set"], "steps": 1}, "demo.toml")
 
 
+def test_the_demo_says_when_nothing_had_to_be_chosen():
+    recipe = experiment.load_recipe(ROOT / "configs/demo.toml")
+    tight = recipe | {"set": [*recipe["set"], "eidetic_tokens=47"]}
+    assert "48 places" in demo.scope(recipe) and demo.scope(tight) == ""
+    assert demo.scope(recipe | {"task": "mqar:pairs=4..9,length=128,gap=32"}) == ""
+
+
 # --- the demo, played ----------------------------------------------------------------------------
 
 
@@ -152,7 +159,8 @@ def test_the_demo_keeps_every_seed(player, tmp_path):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert max(map(len, out.splitlines())) <= 80
-    assert "| 2    | 97.0 % | 3.0 %" in out and "30 points above its twin: 2 of 2 seeds." in out
+    assert "| 2    | 97.0 % | 3.0 %" in out and "than its twin in 2 of 2 seeds." in out
+    assert "has 48 places, and 48 tokens come before" in out
     assert "curves: out/demo.png" in out
     with Image.open(tmp_path / "out/demo.png") as image:
         assert image.size == (1400, 500)
@@ -172,8 +180,8 @@ def test_the_demo_keeps_every_seed(player, tmp_path):
 
     # A third seed runs alone; another recipe runs all anew.
     out, _ = run_demo(player, tmp_path, 20, "--seeds", "3", *flags[2:]).communicate(timeout=60)
-    assert "seed 2: in kept/demo.json already" in out and "--seed 3" in out
-    assert "--seed 1" not in out and "3 of 3 seeds" in out
+    assert "seed 2: already in kept/demo.json" in out and "--seed 3" in out
+    assert "--seed 1" not in out and "in 3 of 3 seeds" in out
     write_recipe(tmp_path, 10)
     out, _ = run_demo(player, tmp_path, 10, *flags).communicate(timeout=60)
     assert "already" not in out

@@ -23,7 +23,7 @@ def test_the_demo_holds_for_five_seeds():
         assert ours["answers"] == twin["answers"] >= 1000
         assert ours["accuracy"] >= 0.9 and ours["accuracy"] - twin["accuracy"] >= 0.3
         assert max(ours["seconds"], twin["seconds"]) <= 240  # they run side by side
-    assert "At least 90 % and 30 points above its twin: 5 of 5 seeds." in demo.summary(rows)
+    assert "at least 90 % and 30 points more than its twin in 5 of 5 seeds." in demo.summary(rows)
 
 
 def test_training_keeps_to_its_limits():
