@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,6 +155,20 @@ def test_presets_of_a_size_have_the_same_parameters(bmojo):
         for family in families:
             total = listed[f"{family}-{size}"]["parameters"]
             assert nominal is None or abs(total / nominal - 1) <= 0.05, (family, size, total)
+
+
+def test_the_pages_know_the_presets(bmojo):
+    root = Path(__file__).parents[2]
+    page = (root / "docs/checkpoint.md").read_text()
+    presets = bmojo.json("config", "--list")["presets"]
+    assert all(f"{len(presets)} presets" in text for text in (page, (root / "README.md").read_text()))
+    for preset in presets:
+        row = re.search(rf"^\| `{re.escape(preset['name'])}` \|.*$", page, re.MULTILINE)[0]
+        config = bmojo.json("config", "--preset", preset["name"])
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[1:3] == [str(config["hidden_size"]), str(config["num_layers"])]
+        assert cells[6:8] == [f"{preset['parameters']:,}",
+                              f"{preset['parameters_without_embeddings']:,}"]
 
 
 # --- init ----------------------------------------------------------------------------------------
