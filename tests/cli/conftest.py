@@ -61,6 +61,19 @@ def bmojo():
     return Bmojo(folder)
 
 
+FIGURES = []  # lines for those who run the tests to see a number
+
+
+@pytest.fixture(scope="session")
+def figures():
+    return FIGURES
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in FIGURES:
+        terminalreporter.write_line(line)
+
+
 @pytest.fixture
 def small(bmojo, tmp_path):
     """Its checkpoint."""

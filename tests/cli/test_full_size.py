@@ -36,8 +36,9 @@ def checkpoint(bmojo, tmp_path_factory):
     shutil.rmtree(folder)
 
 
-def test_init_stays_within_memory(checkpoint):
+def test_init_stays_within_memory(checkpoint, figures):
     out, peak = checkpoint
+    figures.append(f"init of bmojo-1.4b: peak memory {peak / 1e6:.0f} MB")
     assert (out / "model.safetensors").stat().st_size > 4 * PARAMETERS
     assert peak <= 8 * GIB
     # Written a block at a time, it needs far less than that, whatever the size of the model.

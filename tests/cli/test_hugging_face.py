@@ -5,6 +5,9 @@ attention is far from uniform. Both are asserted, and so is that an off-by-one w
 
 import json
 import os
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -173,6 +176,17 @@ def case(bmojo, tmp_path_factory):
     return get
 
 
+@pytest.fixture(scope="module")
+def errors(figures):
+    """The relative error of each shape; the worst is printed."""
+    found = {}
+    yield found
+    if found:
+        worst = max(found, key=found.get)
+        figures.append(f"worst relative error of the logits: {found[worst]:.1e} "
+                       f"({', '.join(worst)}) over {len(found)} shapes (bound {TOLERANCE:.0e})")
+
+
 @pytest.mark.parametrize("kind, name", CASES)
 def test_weights_make_mistakes_visible(case, kind, name):
     this = case(kind, name)
@@ -219,9 +233,10 @@ def test_other_mistakes_would_be_seen(case):
 
 
 @pytest.mark.parametrize("kind, name", CASES)
-def test_score_gives_the_logits_of_transformers(bmojo, case, tmp_path, kind, name):
+def test_score_gives_the_logits_of_transformers(bmojo, case, errors, tmp_path, kind, name):
     this = case(kind, name)
     got, printed = score(bmojo, this.folder / "native", this.lines, tmp_path)
+    errors[kind, name] = max(map(relative, got, this.logits))
     for ids, ours, theirs, line in zip(this.lines, got, this.logits, printed):
         assert ours.dtype == torch.float32 and ours.shape == theirs.shape
         assert relative(ours, theirs) < TOLERANCE
@@ -234,6 +249,16 @@ def test_score_gives_the_logits_of_transformers(bmojo, case, tmp_path, kind, nam
         assert (torch.tensor(line["top"][1:]) - log_p.max(-1).values).abs().max() < bound
         chosen = log_p.gather(1, torch.tensor(line["argmax"][1:])[:, None])[:, 0]
         assert (chosen - log_p.max(-1).values).abs().max() < bound
+
+
+def test_the_worst_error_is_printed(bmojo):
+    case = f"{__file__}::{test_score_gives_the_logits_of_transformers.__name__}[mistral-one layer]"
+    result = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", case],
+                            capture_output=True, text=True)
+    line = r"worst relative error of the logits: (\S+) \(mistral, one layer\) over 1 shapes "
+    found = re.search(line + r"\(bound 1e-04\)\n", result.stdout)
+    assert found, result.stdout
+    assert 0 < float(found[1]) < TOLERANCE  # not 0: the sums are in another order
 
 
 @pytest.mark.parametrize("kind, name", CASES)
