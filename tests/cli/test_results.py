@@ -1,13 +1,17 @@
-"""What the committed results promise, and that they are of the recipes as they are now."""
+"""What the committed results promise, that they are of the recipes as they are now, and that README's
+table says what they say."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import bench  # noqa: E402
 import bench_train  # noqa: E402
 import demo  # noqa: E402
+import shakespeare  # noqa: E402
 from experiment import load_recipe  # noqa: E402
 
 
@@ -38,3 +42,95 @@ def test_training_keeps_to_its_limits():
     assert bench_train.missed(worse) == [
         "beside computing must be below 3 % of the time, got 3.000 %",
         "2 workers must have at least 0.9 of the speed of 1, got 0.90"]
+
+
+# README's table
+
+def measured_table():
+    """(header, rows) under "## Measured", as cells."""
+    section = (ROOT / "README.md").read_text().split("\n## Measured\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    header, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+    return header, rows
+
+
+def exists(command):
+    """Whether its first words name something of this project."""
+    words = command.split()
+    if words[0] == "make":
+        return re.search(rf"^{re.escape(words[1])}:", (ROOT / "Makefile").read_text(), re.M)
+    if words[0] == "bmojo":
+        return (ROOT / f"src/bmojo/cli/{words[1]}_verb.cpp").exists()
+    if words[0] == "ctest":
+        return (ROOT / "tests/cli" / f"test_{words[-1].removeprefix('cli/')}.py").exists()
+    return words[0] == ".venv/bin/python" and (ROOT / words[1]).exists()
+
+
+def test_each_row_of_readme_names_the_command_that_prints_it():
+    assert exists("make bench") and exists("bmojo init") and exists("ctest -R cli/results")
+    for wrong in ("make nothing", "bmojo nothing", "ctest -R cli/nothing", "ls README.md",
+                  ".venv/bin/python tools/nothing.py"):
+        assert not exists(wrong), wrong
+    header, rows = measured_table()
+    assert header == ["what", "ours", "beside", "printed by"] and len(rows) >= 8
+    for row in rows:
+        commands = re.findall("`([^`]+)`", row[-1])
+        assert commands and all(map(exists, commands)), row
+
+
+def steps(model, length):
+    """What bench.json has of a model: [seconds, gigabytes]; of a list of peers the fastest and, where
+    it is another, the one with the least memory."""
+    rows = {(row["model"], row["length"]): row
+            for row in json.loads((ROOT / "results/bench.json").read_text())["steps"]}
+    if isinstance(model, str):
+        chosen = [(model, length)]
+    else:
+        chosen = [bench.best_kind(model, length, field, rows) for field in (bench.TIME, bench.MEMORY)]
+    return [value for key in dict.fromkeys(chosen)
+            for value in (rows[key][bench.TIME], rows[key][bench.MEMORY] / 1e9)]
+
+
+def recall(name):
+    rows = json.loads((ROOT / "results/demo.json").read_text())["runs"]
+    accuracies = [100 * row[name]["accuracy"] for row in rows]
+    return [min(accuracies), max(accuracies)]
+
+
+def losses(config):
+    names = [shakespeare.NANOGPT, *shakespeare.FAMILIES]
+    recipes = {name: load_recipe(ROOT / f"configs/shakespeare-{name}.toml") for name in names}
+    done = shakespeare.load_done(ROOT / "results/shakespeare.json", recipes)
+    found = [run["val_loss"] for run in shakespeare.chosen(config, done)]
+    assert len(found) == len(shakespeare.SEEDS)
+    return [min(found), max(found)]
+
+
+def as_shown(text, values):
+    """The numbers of a cell must be these, each rounded as it is shown."""
+    shown = re.findall(r"\d+\.\d+", text)
+    return shown == [f"{value:.{len(number.split('.')[1])}f}" for value, number in
+                     zip(values, shown)] and len(shown) == len(values)
+
+
+def test_numbers_are_compared_as_they_are_shown():
+    assert as_shown("1.69 s, 0.6 GB", [1.6896, 0.56])
+    assert not as_shown("1.70 s, 0.6 GB", [1.6896, 0.56])
+    assert not as_shown("1.69 s", [1.6896, 0.56]) and not as_shown("1.69 s, 0.6 GB", [1.6896])
+
+
+def test_readme_has_the_numbers_of_the_results():
+    wanted = {
+        r"recall of 8 pairs": (recall("bmojo"), recall("without")),
+        r"step of B'MOJO.* 2,048": (steps("bmojo", 2048), steps(bench.MISTRALS, 2048)),
+        r"step of B'MOJO.* 8,192": (steps("bmojo", 8192), steps(bench.MISTRALS, 8192)),
+        r"step of Mamba.* 2,048": (steps("mamba", 2048), steps(bench.MAMBAPYS, 2048)),
+        r"tiny-shakespeare.*nanoGPT": (losses("nanogpt"), [shakespeare.NANOGPT_LOSS]),
+        r"tiny-shakespeare.*window": (losses("bmojo") + losses("bmojo-rotary"),
+                                      losses("transformer") + losses("mamba")),
+    }
+    _, rows = measured_table()
+    for what, (ours, beside) in wanted.items():
+        row, = [row for row in rows if re.search(what, row[0])]
+        assert as_shown(row[1], ours), (row, ours)
+        assert as_shown(row[2], beside), (row, beside)
