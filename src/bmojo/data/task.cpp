@@ -15,7 +15,9 @@ struct Maker {
   Task (*make)(TaskKeys& keys);
   std::string_view example;  // keys of one that fits a screen
 };
-constexpr std::array kMakers = {Maker{"mqar", make_mqar, "pairs=4,length=48,vocab=64,gap=8"}};
+constexpr std::array kMakers = {
+    Maker{"mqar", make_mqar, "pairs=4,length=48,vocab=64,gap=8"},
+};
 
 }  // namespace
 
@@ -84,9 +86,9 @@ TaskKeys::Range TaskKeys::range(std::string_view key) {
   require(text != nullptr, "task {}: {} must be given, got none", name_, key);
   const auto dots = text->find("..");
   const std::string_view whole = *text;
-  const int64_t low = parse(key, whole.substr(0, dots), 1, int64_t{1} << 30);
+  const int64_t low = parse(key, whole.substr(0, dots), 1, kMostTokens);
   const int64_t high =
-      dots == std::string::npos ? low : parse(key, whole.substr(dots + 2), 1, int64_t{1} << 30);
+      dots == std::string::npos ? low : parse(key, whole.substr(dots + 2), 1, kMostTokens);
   require(low <= high, "task {}: {} must be a range from low to high, got {}", name_, key,
           in_quotes(*text));
   note(key, *text);
@@ -106,6 +108,11 @@ int64_t TaskKeys::number(std::string_view key, int64_t low, int64_t high, int64_
   const int64_t value = text != nullptr ? parse(key, *text, low, high) : otherwise;
   note(key, fmt::format("{}", value));
   return value;
+}
+
+std::optional<int64_t> TaskKeys::number_if_given(std::string_view key, int64_t low, int64_t high) {
+  const bool is_given = std::ranges::find(entries_, key, &Entry::key) != entries_.end();
+  return is_given ? std::optional(number(key, low, high)) : std::nullopt;
 }
 
 std::string TaskKeys::word(std::string_view key, const std::vector<std::string>& choices) {

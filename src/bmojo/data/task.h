@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,7 @@ class TaskKeys {
   Range range(std::string_view key);                                // "4" or "4..24"; must be given
   int64_t number(std::string_view key, int64_t low, int64_t high);  // must be given
   int64_t number(std::string_view key, int64_t low, int64_t high, int64_t otherwise);
+  std::optional<int64_t> number_if_given(std::string_view key, int64_t low, int64_t high);
   std::string word(std::string_view key,
                    const std::vector<std::string>& choices);  // the first: default
   // Every key as it was taken: the task's whole text. Error where one was not.
@@ -63,6 +65,9 @@ class TaskKeys {
   std::string name_, text_;
   std::vector<Entry> entries_;
 };
+
+// The most that a length, a vocabulary or a number of pairs may be.
+inline constexpr int64_t kMostTokens = int64_t{1} << 30;
 
 // One file a task.
 Task make_mqar(TaskKeys& keys);
