@@ -89,6 +89,8 @@ Task make_mqar(TaskKeys& keys) {
   const auto text = keys.finish();
   check(mqar);
   return {.text = text,
+          .legend = fmt::format("keys 1 … {}, values {} … {}", mqar.vocabulary / 2 - 1,
+                                mqar.vocabulary / 2, mqar.vocabulary - 1),
           .length = mqar.length,
           .vocab_size = mqar.vocabulary,
           .fill = [mqar](Random& random, std::span<int64_t> ids, std::span<int64_t> targets) {

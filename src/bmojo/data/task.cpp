@@ -17,6 +17,10 @@ struct Maker {
 };
 constexpr std::array kMakers = {
     Maker{"mqar", make_mqar, "pairs=4,length=48,vocab=64,gap=8"},
+    Maker{"noisy-mqar", make_noisy_mqar, "pairs=4,length=64,vocab=64,gap=8"},
+    Maker{"fuzzy-mqar", make_fuzzy_mqar, "pairs=4,length=72,vocab=64,gap=8"},
+    Maker{"induction", make_induction, "length=64"},
+    Maker{"selective-copy", make_selective_copy, "length=64,tokens=8"},
 };
 
 }  // namespace
@@ -113,6 +117,19 @@ int64_t TaskKeys::number(std::string_view key, int64_t low, int64_t high, int64_
 std::optional<int64_t> TaskKeys::number_if_given(std::string_view key, int64_t low, int64_t high) {
   const bool is_given = std::ranges::find(entries_, key, &Entry::key) != entries_.end();
   return is_given ? std::optional(number(key, low, high)) : std::nullopt;
+}
+
+double TaskKeys::share(std::string_view key, double high, double otherwise) {
+  const auto* text = find(key);
+  double value = otherwise;
+  if (text != nullptr) {
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+    require(
+        error == std::errc() && end == text->data() + text->size() && value >= 0 && value <= high,
+        "task {}: {} must be a number from 0 to {}, got {}", name_, key, high, in_quotes(*text));
+  }
+  note(key, fmt::format("{}", value));
+  return value;
 }
 
 std::string TaskKeys::word(std::string_view key, const std::vector<std::string>& choices) {

@@ -18,7 +18,8 @@ inline constexpr int64_t kNotScored = -100;
 // A synthetic task: sequences of its own making, as many as asked for, each a function of a seed
 // and its number alone.
 struct Task {
-  std::string text;  // every key with its value: "mqar:pairs=8,length=128,…"
+  std::string text;    // every key with its value: "mqar:pairs=8,length=128,…"
+  std::string legend;  // what the ids are, in a line for people
   int64_t length = 0, vocab_size = 0;
   // One sequence: ids, and at each position the token due there, or kNotScored. Both are `length`
   // long, and targets come filled with kNotScored.
@@ -48,6 +49,7 @@ class TaskKeys {
   int64_t number(std::string_view key, int64_t low, int64_t high);  // must be given
   int64_t number(std::string_view key, int64_t low, int64_t high, int64_t otherwise);
   std::optional<int64_t> number_if_given(std::string_view key, int64_t low, int64_t high);
+  double share(std::string_view key, double high, double otherwise);  // from 0 on
   std::string word(std::string_view key,
                    const std::vector<std::string>& choices);  // the first: default
   // Every key as it was taken: the task's whole text. Error where one was not.
@@ -71,5 +73,9 @@ inline constexpr int64_t kMostTokens = int64_t{1} << 30;
 
 // One file a task.
 Task make_mqar(TaskKeys& keys);
+Task make_noisy_mqar(TaskKeys& keys);
+Task make_fuzzy_mqar(TaskKeys& keys);
+Task make_induction(TaskKeys& keys);
+Task make_selective_copy(TaskKeys& keys);
 
 }  // namespace bmojo
