@@ -21,8 +21,8 @@ from measure import (EIDETIC, PEERS, ROOT, Failed, OutOfTime, bootstrap, commit,
                      machine, ours_command, peer_command, run, run_json, step_flops)
 
 # Ours by name: family, changes to it, flags. bmojo-off: the same weights, no token is remembered.
-# bmojo-in-a-row: eight steps have as many tokens as one of 16,384. A machine that slows down now and
-# then finds a quiet moment for a short step, not for a long one, so growth is the ratio of means.
+# bmojo-in-a-row: eight steps have as many tokens as one of 16,384. A machine that slows down now
+# and then finds a quiet moment for a short step, not for a long one, so growth is of means.
 IN_A_ROW = "bmojo-in-a-row"
 BARE = ["--no-optimizer"]
 OURS = {"bmojo": ("bmojo", {}, BARE), "bmojo-off": ("bmojo", {"eidetic_tokens": 0}, BARE),
@@ -33,8 +33,8 @@ MAMBAPYS = ["mambapy"]
 DEFAULT = "-default"  # behind a peer's name: malloc as it comes, not set as our programs set it
 TIME, MEAN, MEMORY = "seconds_per_step", "mean_seconds_per_step", "peak_rss_bytes"
 
-# Of ours, with the peers of its goals: warm-ups and rounds. Ten rounds, but five where one takes about
-# a minute: at 8,192 and 16,384, and for mambapy, which is timed with and without our malloc settings.
+# Of ours, with the peers of its goals: warm-ups and rounds. Ten rounds, but five where one takes
+# about a minute: at 8,192 and 16,384, and for mambapy, with and without our malloc settings.
 ROUNDS = {("bmojo", 2048): (2, 10), ("bmojo", 8192): (1, 5), ("mamba", 2048): (1, 5),
           ("bmojo", 16384): (1, 5)}
 FIRST_ROUNDS = 5  # of all, before any has more
@@ -188,8 +188,8 @@ def sample_limits(samples, budget, options):
 
 
 def best_limits(samples):
-    """What the machine could do at its best: one sample from a slow minute would flatter every share
-    of it. All samples are kept."""
+    """What the machine could do at its best: one sample from a slow minute would flatter every
+    share of it. All samples are kept."""
     best = {name: max(sample[name] for sample in samples) for name in ("sgemm", "bandwidth")}
     return samples[0] | best | {"samples": samples}
 

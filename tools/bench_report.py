@@ -1,4 +1,4 @@
-"""The text of what bench.py measured: goals and whether they hold, steps, kernels. Loads no torch."""
+"""The text of what bench.py measured: goals and whether they hold, steps, kernels."""
 
 from measure import VOCABULARY, WIDTH, parameters, table
 
@@ -21,8 +21,8 @@ PASSES = {"forward": "f", "backward": "b", BOTH: "f+b"}
 
 
 def verdict(name, found, at_least, goal):
-    """A bar holds if the unfavourable end of the interval does. A bar inside the interval is decided
-    by noise: another run may well say otherwise."""
+    """A bar holds if the unfavourable end of the interval does. A bar inside the interval is
+    decided by noise: another run may well say otherwise."""
     if found is None:
         return "not measured"
     if len(found["ratios"]) < MIN_PAIRS:
@@ -79,25 +79,28 @@ def step_rows(report):
 
 
 GOAL_NOTES = """\
-measured: the median over the rounds of ours / the peer, both run in the same round, each in a process of
-its own. interval: its 95 % bootstrap interval. A bar holds if the unfavourable end of the interval does;
-one inside the interval is decided by noise. best: the rule before this one, the best of all steps of
-each side (growth: their means). Every kind of a peer was tried: full attention and a sliding window,
-compiled and not, with our malloc settings and, of the best ones, with the defaults. Time is measured
-against the fastest kind, memory against the kind with the least."""
+measured: the median over the rounds of ours / the peer, both run in the same round, each in a
+process of its own. interval: its 95 % bootstrap interval. A bar holds if the unfavourable end of
+the interval does; one inside the interval is decided by noise. best: the rule before this one,
+the best of all steps of each side (growth: their means). Every kind of a peer was tried: full
+attention and a sliding window, compiled and not, with our malloc settings and, of the best ones,
+with the defaults. Time is measured against the fastest kind, memory against the kind with the
+least. What was left out is named at the end."""
 
 STEP_NOTES = """\
-seconds and memory are the least of all runs. share: weight and attention products at sgemm's speed, over
-the time. B'MOJO's weight products alone: {products:.2f} s at 2,048; bmojo-linears is how long torch takes for
-them. growth: the mean of the steps at 16,384 over that of bmojo-in-a-row, which takes eight steps at a
-time: as many tokens, and as much of the machine's better and worse moments. Peers run with malloc set
-as in our programs (freed memory is kept) unless default malloc is named."""
+seconds and memory are the least of all runs. share: weight and attention products at sgemm's
+speed, over the time. B'MOJO's weight products alone: {products:.2f} s at 2,048; bmojo-linears is
+how long torch takes for them. growth: the mean of the steps at 16,384 over that of
+bmojo-in-a-row, which takes eight steps at a time: as many tokens, and as much of the machine's
+better and worse moments. Peers run with malloc set as in our programs (freed memory is kept)
+unless default malloc is named."""
 
 KERNEL_NOTES = """\
-f forward, b backward, f+b both: there the forward pass makes the gradient. roof: the larger of flops /
-sgemm and bytes / bandwidth, over the time; caches flushed between repeats and passes. ATen: the
-reference, ms. torch: the fastest it offers, that or another, compiled or not, ms (* some way of it
-failed or had no time). ratio: ours / torch, of the pass, and of both passes, each by its fastest way."""
+f forward, b backward, f+b both: there the forward pass makes the gradient. roof: the larger of
+flops / sgemm and bytes / bandwidth, over the time; caches flushed between repeats and passes.
+ATen: the reference, ms. torch: the fastest it offers, that or another, compiled or not, ms (*
+some way of it failed or had no time). ratio: ours / torch, of the pass, and of both passes, each
+by its fastest way."""
 
 
 def shown_passes(case):

@@ -24,7 +24,7 @@ def test_the_interval_is_that_of_the_median():
     # Of five numbers the median of a sample is the least with probability 0.058 (three of five or
     # more draws), which is more than a tail of 0.025: so the ends are the extremes.
     assert measure.bootstrap([3, 1, 5, 2, 4]) == {"median": 3, "low": 1, "high": 5}
-    # Of ten, one outlier at each end is outside: 5 of 10 draws must hit it, with probability 0.0016.
+    # Of ten, an outlier at each end is outside: 5 of 10 draws must hit it, probability 0.0016.
     wide = measure.bootstrap([0.1, *[1.0] * 8, 9.0])
     assert wide == {"median": 1.0, "low": 1.0, "high": 1.0}
     # Of ten in order the ends lie inside, about at the third from each side.
@@ -107,7 +107,8 @@ def test_time_is_against_the_fastest_kind_and_memory_against_the_smallest():
 
 def test_without_a_peer_there_is_no_ratio():
     sides = bench.choose_sides({})
-    assert sides["time_2k"][1] is None and goals_of({("bmojo", 8192): {0: step(1)}}, {}, sides) == {}
+    assert sides["time_2k"][1] is None
+    assert goals_of({("bmojo", 8192): {0: step(1)}}, {}, sides) == {}
 
 
 def test_growth_is_of_means():

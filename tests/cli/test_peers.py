@@ -1,5 +1,5 @@
-"""What ours is measured against: that it computes the same, how it is timed, and how compiling ends.
-tools/peers.py runs in a process of its own, since it loads torch."""
+"""What ours is measured against: that it computes the same, how it is timed, and how compiling
+ends. tools/peers.py runs in a process of its own, since it loads torch."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""What the committed results promise, that they are of the recipes as they are now, and that README's
-table says what they say."""
+"""What the committed results promise, that they are of the recipes as they are now, and that
+README's table says what they say."""
 
 import json
 import re
@@ -79,14 +79,15 @@ def test_each_row_of_readme_names_the_command_that_prints_it():
 
 
 def steps(model, length):
-    """What bench.json has of a model: [seconds, gigabytes]; of a list of peers the fastest and, where
-    it is another, the one with the least memory."""
+    """What bench.json has of a model: [seconds, gigabytes]; of a list of peers the fastest and,
+    where it is another, the one with the least memory."""
     rows = {(row["model"], row["length"]): row
             for row in json.loads((ROOT / "results/bench.json").read_text())["steps"]}
     if isinstance(model, str):
         chosen = [(model, length)]
     else:
-        chosen = [bench.best_kind(model, length, field, rows) for field in (bench.TIME, bench.MEMORY)]
+        chosen = [bench.best_kind(model, length, field, rows)
+                  for field in (bench.TIME, bench.MEMORY)]
     return [value for key in dict.fromkeys(chosen)
             for value in (rows[key][bench.TIME], rows[key][bench.MEMORY] / 1e9)]
 
