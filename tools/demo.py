@@ -1,8 +1,8 @@
 """`make demo`: trains B'MOJO and the same model without eidetic memory side by side on a task that
 asks for what lies beyond their windows, and then asks both on new sequences.
 
-The recipe is configs/demo.toml. `--seeds 5 --json-out F.json` repeats the experiment and stores each
-seed when it is done. A seed of the same recipe that is already in the file is not run again.
+The recipe is configs/demo.toml. `--seeds 5 --json-out F.json` repeats the experiment and stores
+each seed when it is done. A seed of the same recipe that is already in the file is not run again.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def check_reach(recipe, path):
 
 def introduction(recipe):
     return (f"Task: {recipe['task']}.\n"
-            "Pairs of a key and a value come first. Later every key is asked.\n"
+            "Pairs of a key and a value come first. Later, each key asks for its value.\n"
             f"The windows reach {reach_of(recipe)} tokens back, and no pair lies that near.\n\n"
             "Two models learn it side by side, with one thread each:\n"
             "B'MOJO, and its twin, the same model without eidetic memory.\n")
@@ -188,13 +188,15 @@ def summary(rows):
 
 
 def scope(recipe):
-    """What the answers do not show: where there is a place for every token, none has to be chosen."""
+    """What the answers do not test: with a place for every token, none has to be chosen."""
     keys, places = task_keys(recipe), fields(recipe).get("eidetic_tokens")
+    if "pairs" not in keys or places is None:
+        return ""
     read = 2 * int(keys["pairs"].rpartition("..")[2]) + int(keys.get("gap", 0))
-    if places is None or int(places) < read:
+    if int(places) < read:
         return ""
     return (f"The eidetic memory has {places} places, and {read} tokens come before the first\n"
-            "question. So this shows exact recall from beyond the windows. It does not show\n"
+            "question. So this tests exact recall from beyond the windows. It does not test\n"
             "which tokens are kept when places are scarce.\n")
 
 

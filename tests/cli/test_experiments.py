@@ -134,6 +134,7 @@ def test_the_demo_says_when_nothing_had_to_be_chosen():
     tight = recipe | {"set": [*recipe["set"], "eidetic_tokens=47"]}
     assert "48 places" in demo.scope(recipe) and demo.scope(tight) == ""
     assert demo.scope(recipe | {"task": "mqar:pairs=4..9,length=128,gap=32"}) == ""
+    assert demo.scope(recipe | {"task": "mqar:gap=32"}) == ""
 
 
 # --- the demo, played ----------------------------------------------------------------------------

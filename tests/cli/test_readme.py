@@ -1,5 +1,5 @@
-"""The tour of README.md, pasted into a shell in a fresh copy of the project: every command ends well
-and prints what the README shows."""
+"""The tour of README.md, pasted into a shell in a fresh copy of the project: every command ends
+well and prints what the README shows."""
 
 import re
 import shutil

@@ -166,6 +166,13 @@ def test_dry_run_prints_the_plan(bmojo, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_the_papers_presets_train_by_their_fading_tokens(bmojo):
+    paper = ["train", "--preset", "bmojo-paper-tiny", *TASK, "--dry-run"]
+    assert bmojo.json(*paper)["parameters"] > 0
+    message = bmojo(*paper, "--set", "fading_tokens=0", code=2)
+    assert "needs fading_residual or innovation_bias to train, got neither" in message
+
+
 def peak_memory(bmojo, flags):
     """Of a whole run, in bytes."""
     process = subprocess.Popen([bmojo.path, "train", *map(str, flags)], stdout=subprocess.DEVNULL)
