@@ -9,7 +9,7 @@ BUILD := build/release
 export TORCH
 
 .PHONY: all setup configured build programs demo test test-fast bench bench-full bench-train \
-  format lint sanitize mutants check clean
+  compare format lint sanitize mutants check clean
 
 all: build
 
@@ -53,6 +53,11 @@ bench-full: programs
 
 bench-train: programs
 	@.venv/bin/python tools/bench_train.py --bin $(BUILD)/bin
+
+# Logits against transformers on the same weights; prints the worst relative error.
+compare: programs
+	@BMOJO_BIN=$(BUILD)/bin OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -p no:cacheprovider \
+	  tests/cli/test_hugging_face.py
 
 SOURCES := $(shell find src tests bench -name "*.cpp" -o -name "*.h")
 
