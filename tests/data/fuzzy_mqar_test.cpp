@@ -8,7 +8,6 @@
 namespace bmojo {
 namespace {
 
-using test::places_due;
 using test::refusal;
 using test::Sequence;
 using test::sequence;
