@@ -8,8 +8,8 @@
 namespace bmojo::nn {
 namespace {
 
-using test::describe, test::Random, test::random_config, test::relative_error,
-    test::strong_parameters, test::tensors_of;
+using test::describe, test::expect_same_state, test::Random, test::random_config,
+    test::relative_error, test::row_of, test::strong_parameters;
 
 constexpr double kRounding = 1e-9;  // double, two layers deep, sums in another order
 
@@ -26,19 +26,6 @@ at::Tensor random_ids(const Model& model, int64_t batch, int64_t length) {
   return at::randint(model.config().vocab_size, {batch, length}, at::kLong);
 }
 
-void expect_same_state(const State& actual, const State& expected) {
-  EXPECT_EQ(actual.cursor.position, expected.cursor.position);
-  const auto a = tensors_of(actual), e = tensors_of(expected);
-  ASSERT_EQ(a.size(), e.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i].second.is_floating_point()) {
-      EXPECT_LT(relative_error(a[i].second, e[i].second), kRounding) << a[i].first;
-    } else {
-      EXPECT_TRUE(at::equal(a[i].second, e[i].second)) << a[i].first;
-    }
-  }
-}
-
 TEST(Equivalence, EveryTwoWaySplit) {
   torch::NoGradGuard no_grad;
   for (uint64_t seed = 0; seed < 24; ++seed) {
@@ -52,7 +39,7 @@ TEST(Equivalence, EveryTwoWaySplit) {
       const auto first = model.forward(ids.narrow(1, 0, split));
       const auto second = model.forward(ids.narrow(1, split, L - split), first.state);
       EXPECT_LT(relative_error(at::cat({first.hidden, second.hidden}, 1), whole.hidden), kRounding);
-      expect_same_state(second.state, whole.state);
+      expect_same_state(second.state, whole.state, kRounding);
     }
   }
 }
@@ -70,7 +57,7 @@ TEST(Equivalence, OneTokenAtATime) {
       EXPECT_LT(relative_error(step.hidden, whole.hidden.narrow(1, t, 1)), kRounding) << t;
       state = step.state;
     }
-    expect_same_state(state, whole.state);
+    expect_same_state(state, whole.state, kRounding);
   }
 }
 
@@ -99,19 +86,14 @@ TEST(Equivalence, BatchedIsAlone) {
     }
     for (int64_t b = 0; b < B; ++b) {
       const auto alone = model.forward(at::cat(read[b]).unsqueeze(0));
-      EXPECT_EQ(state.cursor.position[b], alone.state.cursor.position[0]);
       EXPECT_LT(relative_error(at::cat(hidden[b]), alone.hidden[0]), kRounding) << "row " << b;
-      EXPECT_LT(
-          relative_error(
-              state.layers[0].conv_tail.defined() ? state.layers[0].ssm[b] : state.layers[1].ssm[b],
-              alone.state.layers[0].conv_tail.defined() ? alone.state.layers[0].ssm[0]
-                                                        : alone.state.layers[1].ssm[0]),
-          kRounding);
+      expect_same_state(row_of(state, b), row_of(alone.state, 0), kRounding);
     }
   }
 }
 
-// Documents packed into rows, the rows cut into calls at any place: each document as if alone.
+// Documents packed into rows, the rows cut into calls at any place: each document as if alone, and
+// what a row carries on is of its last one.
 TEST(Equivalence, PackedIsSeparate) {
   torch::NoGradGuard no_grad;
   for (uint64_t seed = 0; seed < 24; ++seed) {
@@ -148,9 +130,13 @@ TEST(Equivalence, PackedIsSeparate) {
     for (int64_t b = 0; b < B; ++b)
       for (size_t i = 0; i + 1 < begins[b].size(); ++i) {
         const int64_t from = begins[b][i], count = begins[b][i + 1] - from;
-        const auto alone = model.forward(ids[b].narrow(0, from, count).unsqueeze(0));
-        EXPECT_LT(relative_error(packed[b].narrow(0, from, count), alone.hidden[0]), kRounding)
-            << "row " << b << " document at " << from;
+        SCOPED_TRACE(fmt::format("row {}, document at {}", b, from));
+        CallOptions named;
+        named.documents.assign(count, documents[b * L + from]);
+        const auto alone = model.forward(ids[b].narrow(0, from, count).unsqueeze(0), {}, named);
+        EXPECT_LT(relative_error(packed[b].narrow(0, from, count), alone.hidden[0]), kRounding);
+        if (from + count == L)
+          expect_same_state(row_of(state, b), row_of(alone.state, 0), kRounding);
       }
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -161,6 +162,55 @@ inline std::vector<std::pair<std::string, at::Tensor>> tensors_of(const nn::Stat
     add("running.token", s.running.token);
   }
   return out;
+}
+
+// The state of row b as if it were alone: without the places that only longer rows fill, which must
+// be empty, and without the tails' rows of an earlier document, which nothing reads.
+inline nn::State row_of(const nn::State& state, int64_t b) {
+  const int64_t t = state.cursor.position[b];
+  const auto row = [&](const at::Tensor& x) { return x.defined() ? x.narrow(0, b, 1) : x; };
+  const auto first = [&](const at::Tensor& x) { return x.defined() ? row(x).slice(1, 0, t) : x; };
+  const auto last = [&](const at::Tensor& x) {
+    return x.defined() ? row(x).slice(1, std::max<int64_t>(0, x.size(1) - t)) : x;
+  };
+  const auto set = [&](const nn::EideticSet& s) -> nn::EideticSet {
+    return {first(s.innovation), first(s.position), first(s.token)};
+  };
+  nn::State out{.cursor = {{t}, {state.cursor.document[b]}}, .layers = {}};
+  for (const auto& s : state.layers) {
+    if (s.window.defined()) {
+      const int64_t unfilled = std::max<int64_t>(0, s.window.size(1) - t);
+      EXPECT_EQ(row(s.window).slice(1, 0, unfilled).count_nonzero().item<int64_t>(), 0);
+    }
+    if (s.eidetic.defined()) {
+      EXPECT_EQ(row(s.eidetic).slice(1, t).count_nonzero().item<int64_t>(), 0);
+      for (const auto* each : {&s.frozen, &s.running})
+        EXPECT_TRUE((row(each->position).slice(1, t) == nn::kNowhere).all().item<bool>());
+    }
+    out.layers.push_back({.conv_tail = last(s.conv_tail),
+                          .ssm = row(s.ssm),
+                          .outputs = last(s.outputs),
+                          .window = last(s.window),
+                          .fading = row(s.fading),
+                          .eidetic = first(s.eidetic),
+                          .frozen = set(s.frozen),
+                          .running = set(s.running)});
+  }
+  return out;
+}
+
+inline void expect_same_state(const nn::State& actual, const nn::State& expected, double bound) {
+  EXPECT_EQ(actual.cursor.position, expected.cursor.position);
+  EXPECT_EQ(actual.cursor.document, expected.cursor.document);
+  const auto a = tensors_of(actual), e = tensors_of(expected);
+  ASSERT_EQ(a.size(), e.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].second.is_floating_point()) {
+      EXPECT_LT(relative_error(a[i].second, e[i].second), bound) << a[i].first;
+    } else {
+      EXPECT_TRUE(at::equal(a[i].second, e[i].second)) << a[i].first;
+    }
+  }
 }
 
 }  // namespace bmojo::test
