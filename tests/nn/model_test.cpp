@@ -51,22 +51,54 @@ TEST(Model, FullSizesHaveConsistentShapes) {
   }
 }
 
-// fp32 and bf16 against double on the same weights and the same selection. fp32 has 2^-24 of
-// relative rounding, bf16 2^-9; both times what three layers amplify.
+// bf16 keeps 8 bits of a number, so rounding to nearest errs by at most 2^-8 of it; fp32 keeps 24.
+// The longest path from an embedding to an output has so many roundings:
+//   ssm, up to y   13: norm 2, W_in 1, convolution 5, W_x 1, W_Δ 1, read-out 2, W_out 1
+//   attention      9: norm 2, W_k 1, rotation 2, score, weight and mean 3, W_o 1
+//   bmojo          both, and two sums; an ssm or attention layer has one
+//   last norm      2
+// Were they all of one sign, they would add up to 50 · 2^-8 = 0.2. They are independent and come to
+// about √50 · 2^-8 = 0.03; the factor of 7 between is for what softmax and decay amplify: an error
+// of a score is multiplied by the score. Sums run in fp32, exact beside bf16. In fp32 a sum of up
+// to 32 channels rounds as often.
+constexpr double kRoundings = (13 + 9 + 2) + (13 + 1) + (9 + 1) + 2;
+constexpr double kBfloat16Bound = kRoundings * 0x1p-8, kFloatBound = kRoundings * 32 * 0x1p-24;
+
+// fp32 and bf16 against double, with the same weights, exact in bf16, and the same selection.
 TEST(Model, FloatAndBfloat16) {
   torch::NoGradGuard no_grad;
-  auto config = small_config();
+  auto config = small_config();  // rotary, no MLP
   config.hidden_size = config.ssm_inner_size = 32;
-  const Model exact(config, strong_parameters(config, 1));
-  const auto ids = at::randint(config.vocab_size, {2, 33}, at::kLong);
-  const auto expected = exact.forward(ids);
-  for (const auto& [type, bound] : {std::pair{at::kFloat, 2e-4}, {at::kBFloat16, 0.4}}) {
-    const auto model = exact.to(at::TensorOptions().dtype(type));
-    const auto out = model.forward(ids, {}, {{}, {}, expected.selections});
-    EXPECT_EQ(out.hidden.scalar_type(), type);
-    EXPECT_LT(relative_error(out.hidden, expected.hidden), bound) << c10::toString(type);
-    EXPECT_EQ(out.innovations[0].scalar_type(), at::kFloat);
-    EXPECT_EQ(model.forward(ids.narrow(1, 0, 1), out.state).hidden.scalar_type(), type);
+  config.ssm_conv_taps = 4;
+  for (uint64_t seed = 1; seed < 5; ++seed) {
+    SCOPED_TRACE(seed);
+    const Model narrow(config, strong_parameters(config, seed, at::kBFloat16));
+    const auto exact = narrow.to(at::TensorOptions().dtype(at::kDouble));
+    const auto ids = at::randint(config.vocab_size, {2, 33}, at::kLong);
+    const auto expected = exact.forward(ids);
+    const CallOptions same{{}, {}, expected.selections};
+    const auto with_fault = [&](const char* leaf, auto&& change) {
+      auto parameters = exact.parameters();
+      for (auto& [name, tensor] : parameters)
+        if (name.ends_with(leaf)) tensor = change(tensor);
+      return Model(config, parameters).forward(ids, {}, same).hidden;
+    };
+    const auto taps_swapped = with_fault("ssm.conv1d.weight", [](const at::Tensor& x) {
+      return x.index_select(2, torch::tensor({0, 1, 3, 2}));
+    });
+    const auto skip_dropped = with_fault("ssm.D", [](auto& x) { return at::zeros_like(x); });
+    for (const auto& [type, bound] :
+         {std::pair{at::kFloat, kFloatBound}, {at::kBFloat16, kBfloat16Bound}}) {
+      SCOPED_TRACE(c10::toString(type));
+      const auto model = exact.to(at::TensorOptions().dtype(type));
+      const auto out = model.forward(ids, {}, same);
+      EXPECT_EQ(out.hidden.scalar_type(), type);
+      EXPECT_LT(relative_error(out.hidden, expected.hidden), bound);
+      EXPECT_GT(relative_error(out.hidden, taps_swapped), bound);
+      EXPECT_GT(relative_error(out.hidden, skip_dropped), bound);
+      EXPECT_EQ(out.innovations[0].scalar_type(), at::kFloat);
+      EXPECT_EQ(model.forward(ids.narrow(1, 0, 1), out.state).hidden.scalar_type(), type);
+    }
   }
 }
 
