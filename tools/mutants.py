@@ -484,6 +484,13 @@ MUTANTS = [
         "exp(Δ A) is rounded before it meets h, and the error adds up",
     ),
     Mutant(
+        "scan-kernel-first-row-carried", "kernels/selective_scan.cpp",
+        "to_lanes(g, s.h0, g.row, 1, h.get());",
+        "to_lanes(g, s.h0, 0, 1, h.get());",
+        "nn/fused_equivalence FusedEquivalence.BatchedIsAlone",
+        "every row goes on from the state of the first",
+    ),
+    Mutant(
         "attention-kernel-mask", "kernels/memory_attention.cpp",
         "const bool partly = from > low || until <= high;",
         "const bool partly = from > low || until < high;",

@@ -46,6 +46,7 @@ class Oracle {
 
   std::vector<int64_t> running() const { return running_; }  // M, by time
   std::vector<double> innovation;                            // ε_0 … ε_t
+  std::vector<double> largest_weights;  // of each query and head: the most that one key got
 
   // Over the mean of the whole set, whichever of its members a query sees.
   double eidetic_bias(int64_t p, const std::vector<int64_t>& members) const {
@@ -161,12 +162,14 @@ class Oracle {
     for (int64_t head = 0; head < H; ++head) {
       const int64_t g = head * c_.num_kv_heads / H;
       auto numerator = at::zeros({d}, at::kDouble);
-      double denominator = 0;
+      double denominator = 0, largest = 0;
       for (const auto& key : keys) {
         const double score = at::dot(q[head], key.k[g]).item<double>() / std::sqrt(d) + key.bias;
         numerator += std::exp(score) * key.v[g];
         denominator += std::exp(score);
+        largest = std::max(largest, std::exp(score));
       }
+      largest_weights.push_back(largest / denominator);
       heads.push_back(numerator / denominator);
     }
     return mv("attention.o_proj.weight", at::cat(heads));
