@@ -70,7 +70,7 @@ def test_a_signal_does_not_wait_for_a_long_step(bmojo, tmp_path, text):
             [bmojo.path, "train", *map(str, ["--resume"] if done else recipe), "--out", run],
             stderr=subprocess.PIPE, text=True)
         try:
-            # A plain line comes every five seconds: "step 1/2 + 37/512  …"
+            # A plain line comes every five seconds: "step 1/2 + 7 %  …"
             for line in process.stderr:
                 if line.startswith(f"step {done}/2 + "):
                     break
@@ -109,7 +109,7 @@ def test_resume_refuses_another_run(bmojo, tmp_path, text):
     (tmp_path / "other.json").write_text(bmojo("config", *TINY))
     for other in (["--config", tmp_path / "other.json"], ["--init-from", run]):
         assert refused(*other) == (f'bmojo: --resume: model must be "by --preset", as {run} was '
-                                   f'started, got "by {other[0]}"')
+                                   f'started, got "by {other[0]}"; to change it, start anew in another --out')
     assert contents(run) == before
     # The data has changed under the run.
     stream = tmp_path / "stream"
@@ -209,9 +209,11 @@ def test_resume_before_the_first_checkpoint(bmojo, tmp_path, text, changed):
     if changed in ("seed", "data"):
         what = "data" if changed == "data" else "weights"
         assert re.fullmatch(rf'bmojo: --resume: {what} must be "xxh3-128:\w+", as '
-                            rf'{re.escape(str(run))} was started, got "xxh3-128:\w+"', message), message
+                            rf'{re.escape(str(run))} was started, got "xxh3-128:\w+"; to change it, start anew in '
+                            'another --out', message), message
     else:
-        assert message == f"bmojo: --resume: hidden_size must be 16, as {run} was started, got 24"
+        assert message == (f"bmojo: --resume: hidden_size must be 16, as {run} was started, got 24; to "
+                           "change it, start anew in another --out")
     assert contents(run) == before
 
 
@@ -249,8 +251,7 @@ def test_the_same_command_resumes(bmojo, tmp_path):
         f'preset = "bmojo-tiny"\nset = {fields}\ntask = "{TASK[1]}"\nbatch_tokens = 384\n'
         "tokens = 1_500  # four steps\n")
     by_file = ["--run", tmp_path / "recipe.toml", "--set", "window=12", "--quiet"]
-    chosen = [w for f in ("micro-batch", "segment", "bptt", "threads", "context") for w in (f"--{f}", 0)]
-    for name, words in (("flags", flags), ("chosen", [*flags, *chosen]), ("file", by_file)):
+    for name, words in (("flags", flags), ("endless", [*flags, "--context", 0]), ("file", by_file)):
         run = tmp_path / name
         bmojo("train", *words, "--max-minutes", 1e-9, "--out", run)
         assert len(losses(run)) == 1
@@ -262,7 +263,7 @@ def test_the_same_command_resumes(bmojo, tmp_path):
     # What differs is said, not the whole list.
     assert bmojo("train", "--resume", "--set", "hidden_size=32", "--out", run, code=2) == (
         f'bmojo: --resume: set must be "hidden_size=16" in place 1, as {run} was started, got '
-        '"hidden_size=32"')
+        '"hidden_size=32"; to change it, start anew in another --out')
 
 
 def test_a_run_resumes_from_any_folder(bmojo, tmp_path, text):

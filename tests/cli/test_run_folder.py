@@ -93,7 +93,7 @@ def test_resume_refuses_what_is_no_run(bmojo, tmp_path):
     for dry in ([], ["--dry-run"]):
         message = bmojo("train", "--resume", "--out", mine, *dry, code=2)
         assert message.startswith("bmojo: --out: must be the folder of a run to resume, got '")
-        assert message.endswith("' without run.json")
+        assert message.endswith("' without run.json; give its run.toml to --run, with another --out")
     assert contents(mine) == before
 
 
@@ -104,7 +104,8 @@ def test_resume_misses_checkpoints_that_are_gone(bmojo, tmp_path):
         shutil.rmtree(path)
     before = contents(run)
     assert bmojo("train", "--resume", "--out", run, code=1) == (
-        f"bmojo: {run}: must hold the checkpoint that latest names, got no step at all")
+        f"bmojo: {run}: must hold the checkpoint that latest names, got no step at all; put it back, "
+        "or start anew in another --out")
     assert contents(run) == before and len(losses(run)) == 3
 
 

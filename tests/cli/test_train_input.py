@@ -57,7 +57,8 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
                         "got 'ten'"),
         ("steps = '1x'", "1: --steps: must be a whole number below 2^63, got '1x'"),
         ("steps = 1.0", "1: --steps: must be a whole number below 2^63, got '1.0'"),
-        ("steps = 0", "1: --steps: must be at least 1, got 0"),
+        ("steps = 0", "1: --steps: must be at least 1, got 0; leave it out to have it chosen"),
+        ("segment = 0", "1: --segment: must be at least 1, got 0; leave it out to have it chosen"),
         ("steps = [1, 2]", "1: key 'steps' must have one value, got a list"),
         ('task = ""', "1: --task: must hold text, got none; leave it out"),
         ("recompute = 5", "1: --recompute: must be true or false, got '5'"),
@@ -84,13 +85,18 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
         "bmojo: config: fading_tokens = 0 needs fading_residual or innovation_bias to train, got "
         "neither; the SSM would receive no gradient")
     assert refused(*TINY, *TASK, "--warmup", 2) == "bmojo: --warmup: must be from 0 to 1, got 2"
-    for flag in ("--micro-batch", "--keep", "--eval-every", "--seed", "--sample-every"):
+    for flag in ("--keep", "--eval-every", "--seed", "--sample-every"):
         message = refused(*TINY, *TASK, flag, -3)
         assert message == f"bmojo: {flag}: must be at least 0, got -3"
-    for flag in ("--steps", "--tokens", "--batch-tokens"):  # inside, 0 means the default
+    for flag in ("--steps", "--tokens", "--batch-tokens", "--micro-batch", "--segment", "--bptt",
+                 "--threads", "--eval-tokens"):  # inside, 0 means the default
         for given in (0, -3):
             assert refused(*TINY, *TASK, flag, given) == (
-                f"bmojo: {flag}: must be at least 1, got {given}")
+                f"bmojo: {flag}: must be at least 1, got {given}; leave it out to have it chosen")
+    for given in ("0", "0m", "-3", "1h"):
+        assert refused(*TINY, *TASK, "--save-every", given) == (
+            f"bmojo: --save-every: must be steps like 500 or minutes like 10m, at least 1, got "
+            f"'{given}'")
     message = refused(*TINY, *TASK, "--max-skips", 0)
     assert message.startswith("bmojo: --max-skips: must be ") and message.endswith(", got 0")
     for dry in ([], ["--dry-run"]):
@@ -104,11 +110,11 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
     (full / "something").write_text("mine")
     message = bmojo("train", *RECIPE, "--out", full, code=2)
     assert message.startswith("bmojo: --out: folder must be new or empty, got '")
-    assert message.endswith("; give --resume to go on with a run")
+    assert message.endswith("; name another one")
     assert bmojo("train", *RECIPE, "--out", full, "--dry-run", code=2) == message
     message = bmojo("train", "--resume", "--out", full, code=2)
     assert message.startswith("bmojo: --out: must be the folder of a run to resume, got '")
-    assert message.endswith(" without run.toml")
+    assert message.endswith(" without run.toml; name the folder of a run")
     assert [path.name for path in full.iterdir()] == ["something"]
     assert (full / "something").read_text() == "mine"
     (full / "something").rename(full / "run.json")  # of the name that a run killed early leaves
@@ -117,6 +123,31 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
         f"bmojo: {full}/run.json: must hold config and source of a run, got another file")
     assert (full / "run.json").read_text() == "{}"
     assert bmojo("train", *RECIPE, code=2) == "bmojo: --out: must name the run's folder, got none"
+
+
+def test_every_refusal_names_a_way_on(bmojo, tmp_path):
+    """A run that failed before its first checkpoint, then one that has some."""
+    run, other = tmp_path / "run", tmp_path / "other"
+    recipe = [*RECIPE, "--steps", 3, "--save-every", 1, "--eval-every", 0]
+    bmojo("train", *recipe, "--out", run, code=1, file_limit=8000)  # the disk was full
+    assert bmojo("train", *recipe, "--lr", 1e-3, "--out", run, code=2) == (
+        f"bmojo: --out: folder must be new or empty, got '{run}'; the run in it has no checkpoint "
+        "yet: delete the folder, or start that run again with --resume")
+    assert bmojo("train", *recipe, "--lr", 1e-3, "--resume", "--out", run, code=2) == (
+        f"bmojo: --resume: lr must be 0.01, as {run} was started, got 0.001; to change it, start "
+        "anew in another --out")
+    shutil.copytree(run, other)
+    bmojo("train", *recipe, "--resume", "--out", other)
+    shutil.rmtree(run)
+    bmojo("train", *recipe, "--lr", 1e-3, "--out", run)
+    assert bmojo("train", *recipe, "--out", other, code=2) == (
+        f"bmojo: --out: folder must be new or empty, got '{other}'; add --resume to go on with the "
+        "run in it, or name another one")
+    bmojo("train", *recipe, "--resume", "--out", other)
+    absent = tmp_path / "absent"
+    assert bmojo("train", *recipe, "--resume", "--out", absent, code=2) == (
+        f"bmojo: --out: must be the folder of a run to resume, got '{absent}' without run.toml; "
+        "start it without --resume")
 
 
 @pytest.mark.parametrize("flags", [

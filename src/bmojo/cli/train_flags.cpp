@@ -67,8 +67,9 @@ void set_value(const Field& field, const std::string& text, Number& value) {
   require(error == std::errc() && at == end, "{}: must be a {}, got {}", flag_of(field.name),
           std::is_integral_v<Number> ? "whole number below 2^63" : "number", in_quotes(text));
   // Inside, less means: chosen.
-  require(!(value < static_cast<Number>(field.least)), "{}: must be at least {}, got {}",
-          flag_of(field.name), field.least, text);
+  require(!(value < static_cast<Number>(field.least)), "{}: must be at least {}, got {}{}",
+          flag_of(field.name), field.least, text,
+          field.least > 0 ? "; leave it out to have it chosen" : "");
 }
 
 void set_field(Recipe& recipe, const Flag& flag) {

@@ -160,7 +160,10 @@ void require_same(const Json& started, const Json& now, const std::string& folde
   for (const auto& [name, value] : now.items()) {
     if (!started.contains(name) || started[name] == value) continue;  // or younger than the run
     const auto [expected, got] = first_difference(started[name], value);
-    fail("--resume: {} must be {}, as {} was started, got {}", name, expected, folder, got);
+    fail(
+        "--resume: {} must be {}, as {} was started, got {}; to change it, start anew in another "
+        "--out",
+        name, expected, folder, got);
   }
 }
 
@@ -169,8 +172,9 @@ Every parse_every(const std::string& text) {
   const std::string_view digits(text.data(), text.size() - (minutes ? 1 : 0));
   int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  require(error == std::errc() && end == digits.data() + digits.size() && value >= 0,
-          "--save-every: must be steps like 500 or minutes like 10m, got {}", in_quotes(text));
+  require(error == std::errc() && end == digits.data() + digits.size() && value >= 1,
+          "--save-every: must be steps like 500 or minutes like 10m, at least 1, got {}",
+          in_quotes(text));
   return minutes ? Every{0, static_cast<double>(value)} : Every{value, 0};
 }
 

@@ -57,10 +57,11 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"tokens", "N", "The same in tokens [20 a parameter]", true, 1}, r.tokens);
   visit(Field{"batch_tokens", "N", "Tokens a step [524288; with --task 64 sequences]", true, 1},
         r.batch_tokens);
-  visit(Field{"micro_batch", "SEQUENCES", "Sequences computed at once [about 8192 tokens]"},
-        r.micro_batch);
-  visit(Field{"segment", "TOKENS", "Tokens of a row computed at once [2048]"}, r.segment);
-  visit(Field{"bptt", "SEGMENTS", "Segments that gradients flow through [1]"}, r.bptt);
+  visit(
+      Field{"micro_batch", "SEQUENCES", "Sequences computed at once [about 8192 tokens]", true, 1},
+      r.micro_batch);
+  visit(Field{"segment", "TOKENS", "Tokens of a row computed at once [2048]", true, 1}, r.segment);
+  visit(Field{"bptt", "SEGMENTS", "Segments that gradients flow through [1]", true, 1}, r.bptt);
   visit(Field{"context", "TOKENS", "Tokens before a row starts afresh; 0 = never"}, r.context);
   visit(Field{"lr", "X", "Peak learning rate [by size]"}, r.lr);
   visit(Field{"ssm_lr", "X", "Peak learning rate of the SSM's weights [by size]"}, r.ssm_lr);
@@ -73,17 +74,18 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"recompute", "", "Compute layers twice, to save memory"}, r.recompute);
   visit(Field{"seed", "N", "Seed of weights and data [0]"}, r.seed);
   visit(Field{"workers", "N", "Processes that share each batch [1]"}, r.workers);
-  visit(Field{"threads", "N", "Threads of each worker [all cores, shared]"}, r.threads);
+  visit(Field{"threads", "N", "Threads of each worker [all cores, shared]", true, 1}, r.threads);
   visit(Field{"save_every", "500|10m", "Checkpoint every so many steps or minutes [10m]", false},
         r.save_every);
   visit(Field{"keep", "N", "Checkpoints kept; 0 = all [2]", false}, r.keep);
   visit(Field{"eval_every", "STEPS", "Steps between validations; 0 = never [a tenth]", false},
         r.eval_every);
-  visit(Field{"eval_tokens", "N", "Tokens of a validation [65536]", false}, r.eval_tokens);
-  visit(Field{"sample_every", "STEPS", "Show a sample every so many steps [never]", false},
+  visit(Field{"eval_tokens", "N", "Tokens of a validation [65536]", false, 1}, r.eval_tokens);
+  visit(Field{"sample_every", "STEPS", "Show a sample every so many steps; 0 = never [0]", false},
         r.sample_every);
   visit(Field{"sample_tokens", "N", "Tokens of a sample [64]", false}, r.sample_tokens);
-  visit(Field{"max_minutes", "M", "Save and stop after so many minutes", false}, r.max_minutes);
+  visit(Field{"max_minutes", "M", "Save and stop after so many minutes; 0 = never [0]", false},
+        r.max_minutes);
   visit(Field{"max_skips", "N", "Stop after so many skipped steps in a row [10]", false},
         r.max_skips);
 }
@@ -100,7 +102,7 @@ Json said_fields(const Recipe& recipe);
 // Error naming the first field in which two runs differ; `folder` is the one that was started.
 void require_same(const Json& started, const Json& now, const std::string& folder);
 
-// "500" steps or "10m" minutes; "0": only at the end.
+// "500" steps or "10m" minutes.
 struct Every {
   int64_t steps = 0;
   double minutes = 0;

@@ -155,8 +155,10 @@ std::map<int64_t, fs::path> steps_of(const fs::path& run) {
 std::map<int64_t, fs::path> steps_to_resume(const fs::path& run) {
   auto steps = steps_of(run);
   if (steps.empty() && fs::is_symlink(run / kLatest))
-    throw RunError(fmt::format("{}: must hold the checkpoint that {} names, got no step at all",
-                               run.string(), kLatest));
+    throw RunError(
+        fmt::format("{}: must hold the checkpoint that {} names, got no step at all; put it "
+                    "back, or start anew in another --out",
+                    run.string(), kLatest));
   return steps;
 }
 
@@ -228,9 +230,17 @@ void write_shared_files(const fs::path& folder, const Snapshot& snapshot) {
 }  // namespace
 
 void check_new(const fs::path& run) {
-  require(!fs::exists(run) || (fs::is_directory(run) && is_unused(run)),
-          "--out: folder must be new or empty, got {}; give --resume to go on with a run",
-          in_quotes(run.string()));
+  if (!fs::exists(run) || (fs::is_directory(run) && is_unused(run))) return;
+  // What --resume takes. A run without a checkpoint may have been a mistake.
+  const bool is_run = fs::exists(run / kRunFile);
+  const char* remedy = "; name another one";
+  if (is_run && !steps_of(run).empty())
+    remedy = "; add --resume to go on with the run in it, or name another one";
+  else if (is_run && fs::exists(run / kRecordFile) && !fs::is_symlink(run / kLatest))
+    remedy =
+        "; the run in it has no checkpoint yet: delete the folder, or start that run again "
+        "with --resume";
+  fail("--out: folder must be new or empty, got {}{}", in_quotes(run.string()), remedy);
 }
 
 void check_started(const fs::path& run) {
@@ -238,9 +248,12 @@ void check_started(const fs::path& run) {
     fail("--out: must be the folder of a run to resume, got {} without {}{}",
          in_quotes(run.string()), missing, remedy);
   };
-  if (!fs::exists(run / kRunFile))
-    refuse(kRunFile, fs::is_directory(run) && is_unused(run) ? "; start it without --resume" : "");
-  if (steps_to_resume(run).empty() && !fs::exists(run / kRecordFile)) refuse(kRecordFile, "");
+  if (!fs::exists(run / kRunFile)) {
+    const bool is_free = !fs::exists(run) || (fs::is_directory(run) && is_unused(run));
+    refuse(kRunFile, is_free ? "; start it without --resume" : "; name the folder of a run");
+  }
+  if (steps_to_resume(run).empty() && !fs::exists(run / kRecordFile))
+    refuse(kRecordFile, "; give its run.toml to --run, with another --out");
 }
 
 void create(const fs::path& run, const Record& record, const std::string& toml) {
