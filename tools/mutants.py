@@ -994,6 +994,13 @@ MUTANTS = [
         "workers wait for one that a signal has ended",
     ),
     Mutant(
+        "never-finite-is-success", "train/trainer.cpp",
+        "  if (ending != Ending::interrupted && step_ > 0 && num_skipped_ == step_)",
+        "  if (num_skipped_ < 0)",
+        "cli/train test_a_loss_that_was_never_finite_is_a_failure[3]",
+        "a run that never had a finite loss ends with exit code 0",
+    ),
+    Mutant(
         "given-tokenizer-dropped", "cli/train_verb.cpp",
         "auto files = read_tokenizer_files(checkpoint_folder(job.recipe.init_from));",
         "TokenizerFiles files;",

@@ -368,7 +368,8 @@ def test_steps_that_are_not_finite_end_the_run(bmojo, tmp_path, workers):
     assert "step 3: loss or gradient not finite, skipped (2 in a row)" in process.stderr
     assert process.stderr.splitlines()[-1] == (
         "bmojo: train: 5 steps in a row had a loss or gradient that was not finite, stopped at step "
-        "6; the last checkpoint before them is step-00000001")
+        "6; start from the last checkpoint before them, step-00000001, by --init-from, in another "
+        "--out with a lower --lr and --ssm-lr")
     assert sorted(path.name for path in run.glob("step-*")) == ["step-00000001"]
     assert [row["loss"] is None for row in metrics(run)] == [False] + 5 * [True]
     for row in metrics(run)[1:]:
@@ -384,6 +385,28 @@ def test_a_run_whose_last_loss_is_no_number(bmojo, tmp_path):
     assert "loss not finite" in bmojo("train", "--resume", "--quiet", "--out", run)
     # The end of a run is saved whatever it is; the one from before the trouble stays beside it.
     assert sorted(path.name for path in run.glob("step-*")) == ["step-00000001", "step-00000003"]
+
+
+@pytest.mark.parametrize("steps", [3, 30])
+def test_a_loss_that_was_never_finite_is_a_failure(bmojo, tmp_path, small, steps):
+    """Before and after --max-skips."""
+    path, run = small / "model.safetensors", tmp_path / "run"
+    path.write_bytes(path.read_bytes()[:-4] + np.float32("nan").tobytes())
+    message = bmojo("train", "--init-from", small, *TASK, "--batch-tokens", 8 * 48, "--steps", steps,
+                    "--eval-every", 0, "--quiet", "--out", run, code=1)
+    assert message == (
+        f"bmojo: train: all {min(steps, 10)} steps were skipped, no loss or gradient was finite; "
+        "start anew in another --out from other weights or with another config")
+    if steps == 3:  # done, and still no model
+        assert bmojo("train", "--resume", "--quiet", "--out", run, code=1) == message
+
+
+def test_rates_that_ruin_the_weights_before_a_checkpoint(bmojo, tmp_path):
+    rates = ["--lr", 1e5, "--ssm-lr", 1e5, "--min-lr", 1e5, "--warmup", 0, "--clip", 0]
+    message = bmojo("train", *TINY, *TASK, "--batch-tokens", 8 * 48, *rates, "--steps", 30,
+                    "--eval-every", 0, "--quiet", "--out", tmp_path / "run", code=1)
+    assert message.endswith("stopped at step 11; start anew, in another --out with a lower --lr and "
+                            "--ssm-lr")
 
 
 def test_samples_are_text(bmojo, tmp_path, text):

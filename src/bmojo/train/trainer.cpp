@@ -281,12 +281,7 @@ Ending Trainer::run() {
     }
     if (!report.skipped && recipe_.sample_every > 0 && step_ % recipe_.sample_every == 0)
       show_sample();
-    if (skipped_in_a_row_ >= recipe_.max_skips)
-      throw RunError(fmt::format(
-          "train: {} steps in a row had a loss or gradient that was not finite, stopped at step "
-          "{}; "
-          "the last checkpoint before them is {}",
-          skipped_in_a_row_, step_, newest_step_name(around_.out, step_ - skipped_in_a_row_)));
+    if (skipped_in_a_row_ >= recipe_.max_skips) throw RunError(not_finite_text());
     if (is_stop_asked())
       ending = Ending::interrupted;
     else if (workers_.max(now() > deadline) > 0)
@@ -295,7 +290,24 @@ Ending Trainer::run() {
     if (last || is_best || ending != Ending::done || is_due) save();
   }
   line_.clear();
+  if (ending != Ending::interrupted && step_ > 0 && num_skipped_ == step_)
+    throw RunError(not_finite_text());
   return ending;
+}
+
+// --resume would end the same way. Where no step has changed a weight, rates are not the cause.
+std::string Trainer::not_finite_text() const {
+  if (num_skipped_ == step_)
+    return fmt::format(
+        "train: all {} steps were skipped, no loss or gradient was finite; start anew in another "
+        "--out from other weights or with another config",
+        step_);
+  const auto before = newest_step_name(around_.out, step_ - skipped_in_a_row_);
+  const auto from = before == "none" ? "anew" : "from the last checkpoint before them, " + before;
+  return fmt::format(
+      "train: {} steps in a row had a loss or gradient that was not finite, stopped at step {}; "
+      "start {}{}, in another --out with a lower --lr and --ssm-lr",
+      skipped_in_a_row_, step_, from, before == "none" ? "" : ", by --init-from");
 }
 
 void Trainer::log(const StepReport& report) {

@@ -86,6 +86,7 @@ class Trainer {
   void save();
   bool is_save_due() const;
   bool is_stop_asked() const;  // of any worker
+  std::string not_finite_text() const;
   Snapshot snapshot();
 
   Recipe recipe_;
