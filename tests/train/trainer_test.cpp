@@ -7,6 +7,7 @@
 #include <set>
 
 #include "bmojo/base/error.h"
+#include "bmojo/train/progress_text.h"
 #include "bmojo/train/run_file.h"
 #include "tests/data/token_folder.h"
 #include "tests/train/golden_losses.h"
@@ -228,6 +229,48 @@ TEST(Schedule, PublishedRates) {
   EXPECT_DOUBLE_EQ(default_ssm_rate(350'000'000), 1.5e-3);
   EXPECT_GT(default_rate(200'000'000), 3e-4);
   EXPECT_LT(default_rate(200'000'000), 6e-4);
+}
+
+// Each field at its widest, in a terminal of 80 columns.
+TEST(Progress, FitsALine) {
+  ProgressNumbers widest{.step = 999'999,
+                         .num_steps = 999'999,
+                         .micro_batch = 99,
+                         .num_micro = 100,
+                         .is_first = false,
+                         .loss = NAN,
+                         .tokens_per_second = 99.9e6,
+                         .seconds_left = 359'999,
+                         .memory = 99'900'000'000};
+  for (const double loss : {double{NAN}, 0.0, 99.99999, 999.99999, 1000.0, 1e300}) {
+    widest.loss = loss;
+    EXPECT_LE(progress_text(widest).size(), 79) << progress_text(widest);
+  }
+  EXPECT_EQ(progress_text({.step = 120,
+                           .num_steps = 2000,
+                           .is_first = false,
+                           .loss = 3.214,
+                           .tokens_per_second = 41'200,
+                           .seconds_left = 200,
+                           .memory = 1'210'000'000}),
+            "step 120/2000  loss 3.2140  41.2 ktok/s  3:20 left  1.21 GB");
+  EXPECT_EQ(progress_text({.num_steps = 5, .micro_batch = 1, .num_micro = 3, .memory = 250'000}),
+            "step 0/5 + 33 %  250 kB");
+}
+
+// In the middle of a step the time left goes down with the clock, and never by more than a step.
+TEST(Progress, TheTimeLeftDoesNotJump) {
+  const double pace = 8;
+  double before = seconds_left(10, pace, 0);
+  EXPECT_DOUBLE_EQ(before, 80);
+  for (double since = 1; since < 20; ++since) {
+    const double now = seconds_left(10, pace, since);
+    EXPECT_DOUBLE_EQ(now, std::max(80 - since, 72.0));
+    EXPECT_LE(now, before);
+    before = now;
+  }
+  EXPECT_DOUBLE_EQ(seconds_left(9, pace, 0), before) << "a step that took longer than the others";
+  EXPECT_DOUBLE_EQ(seconds_left(0, pace, 0), 0);
 }
 
 std::string refusal(Recipe recipe, int64_t task_length = 0) {

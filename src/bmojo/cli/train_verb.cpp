@@ -2,7 +2,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -11,12 +10,11 @@
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
+#include "bmojo/base/memory.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/cli/train_flags.h"
-#include "bmojo/model/flops.h"
-#include "bmojo/model/tensors.h"
-#include "bmojo/nn/linear_cross_entropy.h"
+#include "bmojo/cli/train_plan.h"
 #include "bmojo/train/launch.h"
 #include "bmojo/train/trainer.h"
 
@@ -41,14 +39,6 @@ Started load_started(const fs::path& out) {
   train::check_started(out);
   return {load_recipe(out / kRunFile), train::load_record(out)};
 }
-
-struct Job {
-  Recipe recipe;
-  Config config;
-  Plan plan;
-  std::optional<Task> task;
-  std::shared_ptr<const TokenData> data;
-};
 
 bool is_set(const Recipe& recipe, std::string_view field) {
   return std::ranges::any_of(recipe.set, [&](const std::string& text) {
@@ -137,59 +127,6 @@ Job prepare(Recipe recipe, const std::optional<Started>& started, const std::str
   return job;
 }
 
-double memory_estimate(const Job& job) {
-  const auto& [recipe, config, plan, task, data] = job;
-  const auto tokens = static_cast<double>(recipe.micro_batch * plan.span);
-  // Weights, gradients and both moments; with others also the buckets that gradients are summed in.
-  const double weights = (recipe.workers > 1 ? 20 : 16) * static_cast<double>(plan.parameters);
-  double carried = 0;
-  if (plan.carries)
-    carried = static_cast<double>(plan.num_micro * recipe.micro_batch) *
-              static_cast<double>(memory_bytes(config, recipe.context).total());
-  if (plan.num_micro > 1) carried *= 2;  // a step keeps the memories it began with until it ends
-  return weights + carried + tokens * activation_bytes_per_token(config, recipe.recompute) +
-         static_cast<double>(nn::loss_buffer_bytes(config.vocab_size));
-}
-
-void print_plan(const Job& job, bool json) {
-  const auto& [recipe, config, plan, task, data] = job;
-  if (json)
-    return print_json({{"parameters", plan.parameters},
-                       {"steps", plan.num_steps},
-                       {"tokens", plan.num_tokens()},
-                       {"tokens_per_step", plan.tokens_per_step()},
-                       {"sequences_per_step", plan.num_rows},
-                       {"micro_batches", plan.num_micro},
-                       {"segment", recipe.segment},
-                       {"bptt", recipe.bptt},
-                       {"context", recipe.context},
-                       {"lr", recipe.lr},
-                       {"ssm_lr", recipe.ssm_lr},
-                       {"memory_bytes", memory_estimate(job)},
-                       {"flops", training_flops_per_token(config, plan.span) *
-                                     static_cast<double>(plan.num_tokens())}});
-  fmt::print("parameters    {} ({} without embeddings)\n", grouped(plan.parameters),
-             grouped(count_parameters_without_embeddings(config)));
-  fmt::print("reads         {}\n",
-             task ? task->text
-                  : fmt::format("{} tokens, {} documents", grouped(data->num_tokens()),
-                                grouped(data->num_documents())));
-  fmt::print("steps         {} of {} tokens: {} sequences of {}\n", grouped(plan.num_steps),
-             grouped(plan.tokens_per_step()), grouped(plan.num_rows), grouped(plan.span));
-  fmt::print("at once       {} sequences, segments of {}, gradients through {}\n",
-             recipe.micro_batch, recipe.segment, recipe.bptt);
-  fmt::print("memories      {}\n", !plan.carries ? "start afresh with every sequence"
-                                   : recipe.context == 0
-                                       ? "carried without end"
-                                       : fmt::format("carried over {} tokens", recipe.context));
-  fmt::print("total         {} tokens, {:.1f} a parameter\n", grouped(plan.num_tokens()),
-             static_cast<double>(plan.num_tokens()) / static_cast<double>(plan.parameters));
-  fmt::print("rates         {:g}, SSM {:g}, to {:g}; warm-up {:g}\n", recipe.lr, recipe.ssm_lr,
-             recipe.min_lr, recipe.warmup);
-  fmt::print("workers       {} with {} threads\n", recipe.workers, recipe.threads);
-  fmt::print("memory        about {} a worker\n", si(memory_estimate(job), "B"));
-}
-
 void say(const std::string& text) { fmt::print(stderr, "{}\n", text); }
 
 // The files that go with given weights. Of those beside text only what is known to be its
@@ -200,13 +137,15 @@ TokenizerFiles given_tokenizer(const Job& job) {
   return job.data && !files.contains(kTokenizerFile) ? TokenizerFiles() : files;
 }
 
-// What would end the run before its first step. Writes nothing.
-void check_start(const Job& job, const Options& options, const std::optional<Started>& started) {
+// Refuses what would end the run before its first step, and prints the plan. Writes nothing.
+void dry_run(const Job& job, const Options& options, const std::optional<Started>& started) {
   const train::Source source(job.recipe, job.plan, job.task, job.data);
   const bool is_given = !job.recipe.init_from.empty();
+  std::optional<int64_t> step;
   if (started) {
     train::require_same(started->record.source, source.identity(), options.out);
-    if (const auto step = train::find_checkpoint(options.out, say))
+    step = train::find_checkpoint(options.out, say);
+    if (step)
       train::require_same_run(options.out, *step, job.recipe, source, job.config);
     else if (is_given)
       check_model(job, *started, options.out);
@@ -215,19 +154,8 @@ void check_start(const Job& job, const Options& options, const std::optional<Sta
     given_tokenizer(job);
     if (!options.out.empty()) train::check_new(options.out);
   }
-}
-
-// Floating-point operations a second in a product of matrices, best of five.
-double sgemm_limit() {
-  const auto a = at::rand({1024, 1024}), b = at::rand({1024, 1024});
-  double best = INFINITY;
-  for (int i = 0; i < 5; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    at::mm(a, b);
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    best = std::min(best, time.count());
-  }
-  return 2 * 1024.0 * 1024 * 1024 / best;
+  use_threads(job.recipe.threads);
+  print_plan(job, estimate(job, source), step.value_or(0), options.json);
 }
 
 nn::Parameters initial_parameters(const Job& job) {
@@ -237,6 +165,10 @@ nn::Parameters initial_parameters(const Job& job) {
   for (auto& [name, tensor] : parameters) tensor = tensor.clone();  // not the mapped file's pages
   return parameters;
 }
+
+// The heap is never given back (see main), so it is as large as it has been. Files that were mapped
+// are not counted: their pages are the system's to drop.
+int64_t peak_memory() { return process_memory("RssAnon"); }
 
 void print_result(const train::Trainer& trainer, const Options& options) {
   const auto best = trainer.best_loss();
@@ -249,14 +181,16 @@ void print_result(const train::Trainer& trainer, const Options& options) {
                        {"read_seconds", overhead.reading},
                        {"log_seconds", overhead.logging},
                        {"save_seconds", overhead.saving},
+                       {"peak_memory_bytes", peak_memory()},
                        {"out", options.out}});
   fmt::print("{}: step {}, loss {}{}\n", options.out, trainer.num_steps_done(),
              train::loss_text(trainer.last_loss()),
              best ? fmt::format(", best validation {:.4f}", *best) : "");
   if (!options.quiet)
-    fmt::print(stderr, "{} in this call, {:.1f} % of it reading, logging and saving\n",
+    fmt::print(stderr, "{} in this call, {:.1f} % of it reading, logging and saving; memory {}\n",
                clock_text(trainer.seconds_running()),
-               100 * overhead.total() / trainer.seconds_running());
+               100 * overhead.total() / trainer.seconds_running(),
+               si(static_cast<double>(peak_memory()), "B"));
 }
 
 std::string digest_of(const nn::Model& model) {
@@ -286,6 +220,9 @@ void run_worker(const Job& job, const Options& options, const std::optional<Star
   const fs::path out = options.out;
   use_threads(job.recipe.threads);
   train::Source source(job.recipe, job.plan, job.task, job.data);
+  const bool shows = workers.first() && !options.quiet;
+  if (!started && workers.first()) train::check_new(out);
+  const auto expected = shows ? estimate(job, source) : Estimate();
   nn::Parameters parameters;
   TokenizerFiles tokenizer;
   if (!started) {
@@ -319,7 +256,6 @@ void run_worker(const Job& job, const Options& options, const std::optional<Star
                          {.out = out,
                           .stop_asked = [] { return interrupted_by() != 0; },
                           .quiet = options.quiet,
-                          .flops_limit = workers.first() && !options.quiet ? sgemm_limit() : 0,
                           .tokenizer = std::move(tokenizer)});
   if (step >= 0)
     trainer.resume(step);
@@ -327,7 +263,9 @@ void run_worker(const Job& job, const Options& options, const std::optional<Star
     train::cut_metrics(out, 0);
   if (workers.count() > 1) workers.require_same("the weights", digest_of(trainer.model()));
   if (workers.first()) train::remove_unfinished(out);
-  if (started && workers.first() && !options.quiet)
+  if (shows)
+    for (const auto& line : summary(job, expected, trainer.num_steps_done())) say(line);
+  if (started && shows)
     say(fmt::format("{}: {} {}", options.out,
                     step < 0 ? "no checkpoint yet, starts at step" : "goes on from step",
                     trainer.num_steps_done()));
@@ -368,10 +306,7 @@ void run_train(const Options& options, const CLI::App& given) {
   // A worker that was started as one already has its share of the threads.
   const int64_t share = place ? 1 : std::max<int64_t>(recipe.workers, 1);
   const auto job = prepare(std::move(recipe), started, options.out, at::get_num_threads() / share);
-  if (options.dry_run) {
-    check_start(job, options, started);
-    return print_plan(job, options.json);
-  }
+  if (options.dry_run) return dry_run(job, options, started);
   if (job.recipe.workers > 1 && !place) {
     auto words = command_line();
     std::vector<char*> argv;

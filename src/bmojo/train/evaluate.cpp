@@ -45,7 +45,8 @@ PositionScores score_segment(const nn::Model& model, const Batch& part, nn::Stat
 }  // namespace
 
 std::string loss_text(double loss) {
-  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "not finite";
+  if (!std::isfinite(loss)) return "not finite";
+  return loss < 1000 ? fmt::format("{:.4f}", loss) : fmt::format("{:.3e}", loss);
 }
 
 Score& Score::operator+=(const Score& other) {

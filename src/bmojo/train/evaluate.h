@@ -22,7 +22,7 @@ struct Score {
   Score& operator+=(const Score& other);
 };
 
-// For people: 4 decimals, or that it is no number.
+// For people, in at most 10 columns: 4 decimals, or that it is no number.
 std::string loss_text(double loss);
 
 // Tokens of a row that are computed at once where no gradient is needed: memory stays bounded.

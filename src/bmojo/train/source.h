@@ -46,6 +46,7 @@ class Source {
 
   // What validation reads: `length` tokens each, whole and always the same ones.
   int64_t num_validation_rows() const { return num_validation_rows_; }
+  int64_t validation_length() const { return validation_length_; }
   Batch validation(int64_t row, int64_t count) const;
 
   bool is_task() const { return task_.has_value(); }

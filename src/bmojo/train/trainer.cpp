@@ -11,8 +11,8 @@
 #include "bmojo/base/file.h"
 #include "bmojo/base/memory.h"
 #include "bmojo/base/printable.h"
-#include "bmojo/model/flops.h"
 #include "bmojo/nn/sample.h"
+#include "bmojo/train/progress_text.h"
 
 namespace bmojo::train {
 namespace {
@@ -84,8 +84,6 @@ Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Worke
     const auto file = source_.data()->tokenizer_file();
     tokenizer_ = load_tokenizer(file.empty() ? source_.data()->tokenizer_name() : file.string());
   }
-  flops_per_token_ =
-      training_flops_per_token(model_.config(), recipe_.context > 0 ? recipe_.context : plan_.span);
   started_ = saved_at_ = now();
 }
 
@@ -181,7 +179,7 @@ StepReport Trainer::step() {
       states_ = states_before;
       return {.abandoned = true};
     }
-    if (m > 0) show_line(fmt::format(" + {}/{}", m, plan_.num_micro));
+    if (m > 0) show_line(m);
     if (m + 1 == plan_.num_micro) buckets_->arm();
     nn::State state = states_.empty() ? nn::State() : states_[m];
     loss += backward(batches[m], state, scale);
@@ -247,7 +245,6 @@ bool Trainer::validate_now() {
 // Steps are counted alike on all workers, minutes are not: the first one's clock decides.
 bool Trainer::is_save_due() const {
   if (save_every_.steps > 0) return step_ % save_every_.steps == 0;
-  if (save_every_.minutes == 0) return false;
   return workers_.max(workers_.first() && now() - saved_at_ > 60 * save_every_.minutes) > 0;
 }
 
@@ -260,6 +257,7 @@ Ending Trainer::run() {
   const double deadline = recipe_.max_minutes > 0 ? now() + 60 * recipe_.max_minutes
                                                   : std::numeric_limits<double>::max();
   auto ending = Ending::done;
+  const double began = step_done_at_ = now();
   while (step_ < plan_.num_steps && ending == Ending::done) {
     const double start = now();
     const auto report = step();
@@ -274,6 +272,8 @@ Ending Trainer::run() {
     const bool validates = source_.num_validation_rows() > 0 && recipe_.eval_every > 0 &&
                            (step_ % recipe_.eval_every == 0 || last);
     const bool is_best = validates && validate_now();
+    step_done_at_ = now();
+    pace_ = (step_done_at_ - began) / static_cast<double>(step_ - first_step_);
     {
       const Stopwatch logging(overhead_.logging);
       log(report);
@@ -371,25 +371,21 @@ void Trainer::show(const StepReport& report) {
   if (report.skipped)
     line_.say(fmt::format("step {}: loss or gradient not finite, skipped ({} in a row)", step_,
                           skipped_in_a_row_));
-  show_line("");
+  show_line();
 }
 
-// "step 120/2000  loss 3.2140  41.2 ktok/s  62 % of sgemm  3:20 left  1.21 GB". In the middle of a
-// step, which may take minutes, the numbers are those of the last one.
-void Trainer::show_line(std::string_view part) {
+void Trainer::show_line(int64_t micro_batch) {
   if (!line_.is_due()) return;
-  auto text = fmt::format("step {}/{}{}", step_, plan_.num_steps, part);
-  if (step_ > first_step_) {
-    text += fmt::format("  loss {}  {}", loss_text(last_loss_), si(tokens_per_second_, "tok/s"));
-    if (around_.flops_limit > 0)
-      text += fmt::format("  {:.0f} % of sgemm", 100 * tokens_per_second_ * flops_per_token_ /
-                                                     (around_.flops_limit * workers_.count()));
-    // At the pace so far, with all that came between the steps.
-    const double pace = seconds_running() / static_cast<double>(step_ - first_step_);
-    text +=
-        fmt::format("  {} left", clock_text(static_cast<double>(plan_.num_steps - step_) * pace));
-  }
-  line_.show(text + "  " + si(static_cast<double>(process_memory("VmRSS")), "B"));
+  line_.show(progress_text(
+      {.step = step_,
+       .num_steps = plan_.num_steps,
+       .micro_batch = micro_batch,
+       .num_micro = plan_.num_micro,
+       .is_first = step_ == first_step_,
+       .loss = last_loss_,
+       .tokens_per_second = tokens_per_second_,
+       .seconds_left = seconds_left(plan_.num_steps - step_, pace_, now() - step_done_at_),
+       .memory = process_memory("VmRSS")}));
 }
 
 // Text for a terminal: line breaks stay, other control characters are shown as escapes, and ids the

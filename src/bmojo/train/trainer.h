@@ -52,7 +52,6 @@ class Trainer {
     std::filesystem::path out;         // the run's folder; must exist
     std::function<bool()> stop_asked;  // a signal came
     bool quiet = false;
-    double flops_limit = 0;         // sgemm of this machine, for the progress line
     TokenizerFiles tokenizer = {};  // of the weights that were given
   };
   Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Workers workers,
@@ -78,7 +77,7 @@ class Trainer {
   void log(const StepReport& report);
   Json memories() const;
   void show(const StepReport& report);
-  void show_line(std::string_view part);
+  void show_line(int64_t micro_batch = 0);
   Score validate() const;  // every worker its part
   bool validate_now();     // whether it is the best so far
   void show_sample();
@@ -112,8 +111,8 @@ class Trainer {
   std::optional<Score> validation_;  // of this step
   double seconds_before_ = 0;        // of the run before it was resumed
   double started_ = 0, saved_at_ = 0;
-  Overhead overhead_, logged_;  // so far; by the last line of metrics
-  double flops_per_token_ = 0;
+  double pace_ = 0, step_done_at_ = 0;  // of this process: seconds a step; when the last one ended
+  Overhead overhead_, logged_;          // so far; by the last line of metrics
 };
 
 }  // namespace bmojo::train

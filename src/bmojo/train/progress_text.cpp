@@ -1,0 +1,26 @@
+#include "bmojo/train/progress_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bmojo/base/progress.h"
+#include "bmojo/train/evaluate.h"
+
+namespace bmojo::train {
+
+std::string progress_text(const ProgressNumbers& n) {
+  auto text = fmt::format("step {}/{}", n.step, n.num_steps);
+  if (n.micro_batch > 0) text += fmt::format(" + {} %", 100 * n.micro_batch / n.num_micro);
+  if (!n.is_first)
+    text += fmt::format("  loss {}  {}  {} left", loss_text(n.loss),
+                        si(n.tokens_per_second, "tok/s"), clock_text(n.seconds_left));
+  return text + "  " + si(static_cast<double>(n.memory), "B");
+}
+
+double seconds_left(int64_t num_steps_left, double pace, double since_last_step) {
+  const auto steps = static_cast<double>(num_steps_left);
+  return steps * pace - std::min(since_last_step, pace);
+}
+
+}  // namespace bmojo::train

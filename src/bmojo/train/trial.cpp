@@ -1,0 +1,55 @@
+#include "bmojo/train/trial.h"
+
+#include <torch/torch.h>
+
+#include <chrono>
+#include <functional>
+
+#include "bmojo/nn/adamw.h"
+#include "bmojo/nn/model.h"
+
+namespace bmojo::train {
+namespace {
+
+double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void backward(const nn::Model& model, const Batch& batch, const TrialShape& shape, bool recompute) {
+  nn::CallOptions call;
+  call.recompute = recompute;
+  nn::State state;
+  at::Tensor total;
+  for (int64_t i = 0; i < shape.bptt; ++i) {
+    const auto part = columns(batch, i * shape.segment, shape.segment);
+    call.documents = part.documents;
+    auto out = model.forward(part.ids, state, call);
+    state = std::move(out.state);
+    const auto loss = model.loss(out.hidden, part.targets);
+    total = total.defined() ? total + loss : loss;
+  }
+  total.backward();
+}
+
+}  // namespace
+
+Trial try_steps(const Config& config, const Source& source, const TrialShape& shape,
+                bool recompute) {
+  const auto batch = columns(source.train(0, 0, shape.rows), 0, shape.length());
+  nn::Model model(config, nn::fresh_parameters(config, 0));
+  model.require_gradients();
+  nn::AdamWGroup all{.parameters = {}, .rate = 0, .weight_decay = 0};
+  for (const auto& [name, tensor] : model.parameters()) all.parameters.push_back(tensor);
+  nn::AdamW optimizer({all});
+  Trial trial{.num_scored = batch.num_scored};
+  for (int i = 0; i < 2; ++i) {
+    for (auto& tensor : all.parameters) tensor.mutable_grad() = at::Tensor();
+    trial.seconds = seconds_of([&] { backward(model, batch, shape, recompute); });
+    trial.update_seconds = seconds_of([&] { optimizer.step(); });
+  }
+  return trial;
+}
+
+}  // namespace bmojo::train

@@ -1,0 +1,66 @@
+"""What `bmojo train` says before it begins: its header, and the plan of --dry-run."""
+
+import re
+
+import pytest
+from training import RECIPE, TASK, messages, streams
+
+HEADER = ["model", "parameters", "data", "steps", "total", "time", "memory"]
+
+
+def test_a_header_says_what_is_trained(bmojo, tmp_path, text):
+    recipe = [*streams(text)[:-1], "--steps", 9, "--eval-every", 4]
+    said = messages(bmojo, *recipe, "--out", tmp_path / "run").splitlines()
+    assert [line.split()[0] for line in said[:7]] == HEADER
+    assert all(len(line) < 80 for line in said)
+    plan = bmojo.json("train", *recipe, "--dry-run")
+    tokens = bmojo.json("inspect", text)["tokens"]
+    read = tokens - int(0.1 * tokens)
+    assert plan["epochs"] == pytest.approx(9 * 6 * 48 / read)
+    assert said[0] == "model         bmojo-tiny: 2 layers (bmojo), width 16"
+    parameters, epochs = plan["parameters"], plan["epochs"]
+    assert said[1] == (
+        f"parameters    {parameters:,}, {parameters - 257 * 16:,} without embeddings")
+    assert said[2] == (
+        f"data          tokens: {tokens:,} tokens in 5 documents, read {epochs:.3g} times")
+    assert said[3] == "steps         9 of 288 tokens: 6 sequences of 48"
+    assert re.fullmatch(r"time          about \d+ s, by a trial of 144 tokens", said[5])
+    resumed = messages(bmojo, "--resume", "--out", tmp_path / "run").splitlines()
+    assert resumed[:5] == said[:5] and resumed[7].endswith("goes on from step 9")
+
+
+def test_dry_run_prints_the_plan(bmojo, tmp_path):
+    plan = bmojo.json("train", "--preset", "bmojo-130m", *TASK, "--dry-run")
+    assert plan["parameters"] > 100e6 and plan["lr"] == pytest.approx(6e-4, rel=0.2)
+    assert plan["ssm_lr"] == pytest.approx(5 * plan["lr"])
+    assert plan["tokens"] >= 20 * plan["parameters"]
+    # A micro-batch of it would take a minute; epochs are for text.
+    assert plan["tried_tokens"] == 0 and plan["seconds"] > 3600 and plan["epochs"] is None
+    text = bmojo("train", *RECIPE, "--out", tmp_path / "run", "--dry-run")
+    assert [line.split()[0] for line in text.splitlines()[:7]] == HEADER
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert not any(tmp_path.iterdir())
+
+
+SHAPES = {  # hidden size, layers, length, sequences at once, tried, more flags
+    "bmojo-tiny": (256, 3, 512, 4, 4, ["--set", "window=64"]),
+    "bmojo-f-tiny": (128, 4, 1024, 8, 4, ["--set", "window=64"]),
+    "mamba-tiny": (256, 4, 512, 4, 4, []),
+    "transformer-tiny": (128, 4, 1024, 2, 2, ["--set", "window=0"]),
+    "hybrid-tiny": (512, 2, 256, 4, 4, ["--recompute"]),
+}
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_the_memory_of_the_plan_is_that_of_the_run(bmojo, tmp_path, family):
+    """Within 15 %: a run also validates and saves, and the heap is cut up a little further."""
+    width, layers, length, rows, tried, more = SHAPES[family]
+    recipe = ["--preset", family, "--set", f"hidden_size={width}", "--set", f"num_layers={layers}",
+              "--task", f"mqar:pairs=16,length={length},vocab=256", "--batch-tokens", rows * length,
+              "--micro-batch", rows, "--steps", 2, "--eval-tokens", length, "--threads", 1, *more]
+    plan = bmojo.json("train", *recipe, "--dry-run")
+    peak = bmojo.json("train", *recipe, "--quiet", "--out", tmp_path / "run")["peak_memory_bytes"]
+    grown = peak - plan["program_bytes"]
+    print(f"said {plan['memory_bytes'] / 1e6:.0f} MB, grown by {grown / 1e6:.0f} MB")
+    assert plan["tried_tokens"] == tried * length and plan["memory_bytes"] > plan["program_bytes"]
+    assert plan["memory_bytes"] == pytest.approx(grown, rel=0.15)
