@@ -5,7 +5,10 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -239,6 +242,57 @@ TEST(WriteFolder, DoesNotReplaceAFolderFilledMeanwhile) {
   EXPECT_TRUE(contains(message, "filled meanwhile; choose another --out"));
   EXPECT_EQ(read_text(folder / "out/theirs"), "x");
   EXPECT_EQ(folder.num_entries(), 1u);
+}
+
+// The id of a process that has ended.
+pid_t dead_process() {
+  const pid_t process = ::fork();
+  if (process == 0) ::_exit(0);
+  ::waitpid(process, nullptr, 0);
+  return process;
+}
+
+TEST(TemporaryNames, ThoseOfDeadProcessesAreRemoved) {
+  const auto dead = std::to_string(dead_process()), own = std::to_string(::getpid());
+  const std::vector<std::function<void(const fs::path&)>> ways = {
+      [](const fs::path& path) { write_text(path, "new"); },
+      [](const fs::path& path) { replace_link(path, "kept"); },
+      [](const fs::path& path) { write_folder(path, write_greeting); }};
+  for (const auto& make : ways) {
+    const TempFolder folder;
+    fs::create_directory(folder / "kept");
+    folder.write("kept/note", "note");
+    // A file, a folder, a link to a folder; and one of an earlier process with this one's id.
+    folder.write("x.tmp-" + dead + "-0", "left");
+    fs::create_directory(folder / ("x.tmp-" + dead + "-1"));
+    folder.write("x.tmp-" + dead + "-1/left", "left");
+    fs::create_directory_symlink("kept", folder / ("x.tmp-" + dead + "-2"));
+    folder.write("x.tmp-" + own + "-0", "left");
+    make(folder / "x");
+    EXPECT_EQ(folder.num_entries(), 2u);
+    EXPECT_EQ(read_text(folder / "kept/note"), "note");
+  }
+}
+
+TEST(TemporaryNames, ThoseOfOthersStay) {
+  const TempFolder folder;
+  const auto dead = std::to_string(dead_process()), parent = std::to_string(::getppid());
+  for (const auto& name :
+       {"x.tmp-" + parent + "-0", "y.tmp-" + dead + "-0", "x.tmp-" + dead, "x.tmp-" + dead + "-",
+        "x.tmp-" + dead + "-0-0", "x.tmp-" + dead + "-a", std::string("x.tmp-mine"),
+        std::string("x.tmp-0-0"), std::string("x.tmp--1-0"), "ax.tmp-" + dead + "-0"})
+    folder.write(name, "theirs");
+  const AtomicFile own(folder / "x");
+  write_text(folder / "x", "new");
+  EXPECT_EQ(folder.num_entries(), 12u);  // those, our own and x
+}
+
+TEST(PlainName, StaysInItsFolder) {
+  for (const std::string_view name : {"a", "a.json", "..a", "a..", ".hidden", "a b"})
+    EXPECT_TRUE(is_plain_name(name)) << name;
+  for (const std::string_view name : {"", ".", "..", "/", "/a", "a/", "../a", "a/b", "./a"})
+    EXPECT_FALSE(is_plain_name(name)) << name;
+  EXPECT_FALSE(is_plain_name(std::string_view("a\0b", 3)));
 }
 
 TEST(AbsolutePath, KeepsWhatALinkMeans) {

@@ -10,6 +10,7 @@ import subprocess
 import time
 import tomllib
 
+import pytest
 from training import RECIPE, TASK, contents, losses, messages, weights
 
 
@@ -121,6 +122,88 @@ def test_resume_removes_what_is_its_own(bmojo, tmp_path):
     assert len(losses(run)) == 2
     left = {path.name for path in run.iterdir()}
     assert left & {*ours, "latest.tmp-1-0"} == set() and left >= set(theirs)
+
+
+# What is said of each.
+MANIFESTS = {
+    "no files": "manifest.json must name a file, got none",
+    "no list": "manifest.json must name a file, got none",
+    "no object": "manifest.json must name a file, got none",
+    "above": "manifest.json must name files of its folder, got '../x'",
+    "absolute": "manifest.json must name files of its folder, got '/",
+    "below": "manifest.json must name files of its folder, got 'inner/x'",
+    "empty": "manifest.json must name files of its folder, got ''",
+    "dot": "manifest.json must name files of its folder, got '.'",
+    "dots": "manifest.json must name files of its folder, got '..'",
+    "linked file": "manifest.json must name regular files, got 'x'",
+    "linked folder": "manifest.json must name files of its folder, got 'inner/x'",
+    "gone": "manifest.json must name regular files, got 'x'",
+    "folder": "manifest.json must name regular files, got 'x'",
+    "no entry": "manifest.json must give bytes and digest of 'config.json', got 1",
+    "bytes": "config.json must hold ",
+    "digest": "config.json must have the digest of manifest.json, got another",
+    "no json": "manifest.json: ",
+    "linked manifest": "manifest.json must be a regular file, got none",
+    "no manifest": "manifest.json must be a regular file, got none",
+}
+
+
+@pytest.mark.parametrize("fault", MANIFESTS)
+def test_a_manifest_that_is_none(bmojo, tmp_path, steps, fault):
+    """The step before is whole, and the run goes on from there."""
+    shutil.copytree(steps, run := tmp_path / "run", symlinks=True)
+    folder, path = run / "step-00000002", run / "step-00000002/manifest.json"
+    manifest = json.loads(path.read_text())
+    files = manifest["files"]
+    # What is named outside is there and just as it is said to be.
+    config = files["config.json"]
+    for place in (tmp_path, run):
+        shutil.copy(folder / "config.json", place / "x")
+    names = {"above": "../x", "absolute": str(tmp_path / "x"), "below": "inner/x", "empty": "",
+             "dot": ".", "dots": "..", "linked file": "x", "linked folder": "inner/x", "gone": "x",
+             "folder": "x"}
+    if fault in names:
+        files[names[fault]] = config
+    if fault == "below":
+        (folder / "inner").mkdir()
+        shutil.copy(folder / "config.json", folder / "inner/x")
+    elif fault == "linked file":
+        (folder / "x").symlink_to(tmp_path / "x")
+    elif fault == "linked folder":
+        (folder / "inner").symlink_to(tmp_path)
+    elif fault == "folder":
+        (folder / "x").mkdir()
+    elif fault == "no files":
+        manifest["files"] = {}
+    elif fault == "no list":
+        manifest["files"] = list(files)
+    elif fault == "no object":
+        manifest = list(files)
+    elif fault == "no entry":
+        files["config.json"] = 1
+    elif fault == "bytes":
+        config["bytes"] += 1
+    elif fault == "digest":
+        config["digest"] = config["digest"][:-1] + ("0" if config["digest"][-1] != "0" else "1")
+    path.write_text(json.dumps(manifest) if fault != "no json" else "{")
+    if fault == "linked manifest":
+        path.rename(tmp_path / "manifest.json")
+        path.symlink_to(tmp_path / "manifest.json")
+    elif fault == "no manifest":
+        path.unlink()
+    said = messages(bmojo, "--resume", "--max-minutes", 0, "--out", run).splitlines()
+    passed_over = f"{folder} is not what its manifest says, passed over: {MANIFESTS[fault]}"
+    assert said[0].startswith(passed_over), said
+    assert f"{run}: goes on from step 1" in said
+    assert losses(run) == losses(steps) and weights(run) == weights(steps)
+
+
+@pytest.fixture(scope="module")
+def steps(bmojo, tmp_path_factory):
+    """A run of two steps, both saved."""
+    run = tmp_path_factory.mktemp("steps") / "run"
+    bmojo("train", *RECIPE, "--steps", 2, "--save-every", 1, "--eval-every", 0, "--out", run)
+    return run
 
 
 def test_a_run_that_was_killed_as_it_began(bmojo, tmp_path):

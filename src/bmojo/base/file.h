@@ -17,6 +17,9 @@ std::string shown(const std::filesystem::path& path);
 // elsewhere than its text says.
 std::filesystem::path absolute_path(const std::filesystem::path& path);
 
+// Whether a text is the name of something in a folder, and cannot lead out of it.
+bool is_plain_name(std::string_view name);
+
 // A file mapped privately: readable, and writable without ever reaching the disk.
 class MappedFile {
  public:
@@ -35,8 +38,14 @@ class MappedFile {
   std::span<std::byte> bytes_;
 };
 
+// From here on a mapped file that is cut short, so that its bytes cannot be read any more, ends the
+// program with one line and exit code 1. Any other SIGBUS does what it would have done.
+void watch_mapped_files();
+
 // A file that appears under its name only when whole: written beside it under a temporary name,
-// then flushed to the disk and renamed by commit(). Without commit() nothing is left behind.
+// then flushed to the disk and renamed by commit(). Without commit() nothing is left behind. What a
+// process that was killed has left of the same file is removed, here and by write_folder() and
+// replace_link().
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -62,13 +71,16 @@ class AtomicFile {
 void write_folder(const std::filesystem::path& path,
                   const std::function<void(const std::filesystem::path& folder)>& fill);
 
+// Makes a folder that is not there yet. RunError with the system's reason.
+void create_folder(const std::filesystem::path& path);
 // Makes a folder and those above it that are missing, and flushes the name of each to the disk.
 // Error with `subject` where that cannot be.
 void create_folders(const std::filesystem::path& path, std::string_view subject);
 // Makes `path` a symbolic link to `target`, in place of whatever link was there.
 void replace_link(const std::filesystem::path& path, const std::string& target);
-// Flushes a folder and everything in it to the disk.
-void sync_tree(const std::filesystem::path& folder);
+// Removes a file, a link or a folder with all it holds, where it is there. RunError with the
+// system's reason.
+void remove_path(const std::filesystem::path& path);
 // Renames a folder into place and flushes the folder it stands in.
 void move_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
@@ -92,10 +104,6 @@ class LockedFile {
  private:
   int descriptor_ = -1;
 };
-
-// For tests of what a kill leaves behind: with BMOJO_KILL_AT=N in the environment the process kills
-// itself in front of its N-th call that changes the file system.
-void before_file_change();
 
 // The whole of a small text file; larger than `limit` bytes is an Error.
 std::string read_text(const std::filesystem::path& path, size_t limit = size_t{64} << 20);

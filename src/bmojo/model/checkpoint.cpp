@@ -22,9 +22,8 @@ std::set<std::string> shard_names(const Json& index, const std::string& subject)
     require(file.is_string(), "{}: tensor '{}': file must be text, got {}", subject, tensor,
             file.dump());
     const auto name = file.get<std::string>();
-    require(!name.empty() && name.find('/') == std::string::npos && name != "." && name != "..",
-            "{}: tensor '{}': file must be a name inside the folder, got '{}'", subject, tensor,
-            name);
+    require(is_plain_name(name), "{}: tensor '{}': file must be a name inside the folder, got '{}'",
+            subject, tensor, name);
     names.insert(name);
   }
   return names;

@@ -117,30 +117,50 @@ void write_manifest(const fs::path& folder) {
   write_text(folder / kManifestFile, Json{{"files", files}}.dump(1) + "\n");
 }
 
-// Whether a checkpoint is what its manifest says.
-bool is_whole(const fs::path& folder) {
-  if (!fs::exists(folder / kManifestFile)) return false;
-  const auto path = folder / kManifestFile;
+// Links are none of ours, and lead anywhere.
+bool is_file_itself(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(fs::symlink_status(path, ignored));
+}
+
+// Error where a file is not as the manifest of its folder has it.
+void check_file(const fs::path& folder, const std::string& name, const Json& stored) {
+  require(is_plain_name(name), "{} must name files of its folder, got {}", kManifestFile,
+          in_quotes(name));
+  require(is_file_itself(folder / name), "{} must name regular files, got {}", kManifestFile,
+          in_quotes(name));
+  const bool is_entry = stored.is_object() && stored.contains("bytes") &&
+                        stored["bytes"].is_number_unsigned() && stored.contains("digest") &&
+                        stored["digest"].is_string();
+  require(is_entry, "{} must give bytes and digest of {}, got {}", kManifestFile, in_quotes(name),
+          printable(stored.dump(), 80));
+  const MappedFile file(folder / name);
+  require(file.bytes().size() == stored["bytes"], "{} must hold {} bytes, got {}", printable(name),
+          stored["bytes"].get<size_t>(), file.bytes().size());
+  require(digest_of(file.bytes()) == stored["digest"], "{} must have the digest of {}, got another",
+          printable(name), kManifestFile);
+}
+
+// Why a checkpoint is not what its manifest says; nothing where it is.
+std::optional<std::string> fault_of(const fs::path& folder) {
   try {
-    const auto manifest = parse_json(read_text(path), path.string());
-    for (const auto& [name, stored] : manifest.at("files").items()) {
-      const MappedFile file(folder / name);
-      if (file.bytes().size() != stored.at("bytes").get<size_t>() ||
-          digest_of(file.bytes()) != stored.at("digest").get<std::string>())
-        return false;
-    }
-    return true;
-  } catch (const std::exception&) {
-    return false;
+    require(is_file_itself(folder / kManifestFile), "{} must be a regular file, got none",
+            kManifestFile);
+    const auto manifest = parse_json(read_text(folder / kManifestFile), kManifestFile);
+    const bool names_files = manifest.is_object() && manifest.contains("files") &&
+                             manifest["files"].is_object() && !manifest["files"].empty();
+    require(names_files, "{} must name a file, got none", kManifestFile);
+    for (const auto& [name, stored] : manifest["files"].items()) check_file(folder, name, stored);
+    return {};
+  } catch (const std::exception& fault) {
+    return fault.what();
   }
 }
 
 // The manifest goes first: what is left of a removal that was cut short is no checkpoint.
 void remove_checkpoint(const fs::path& folder) {
-  before_file_change();
-  fs::remove(folder / kManifestFile);
-  before_file_change();
-  fs::remove_all(folder);
+  remove_path(folder / kManifestFile);
+  remove_path(folder);
 }
 
 std::map<int64_t, fs::path> steps_of(const fs::path& run) {
@@ -287,10 +307,8 @@ void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Wor
   try {
     as_run_error(folder, [&] {
       if (workers.first()) {
-        before_file_change();
-        fs::remove_all(folder);
-        before_file_change();
-        fs::create_directory(folder);
+        remove_path(folder);
+        create_folder(folder);
       }
       workers.barrier();
       if (!snapshot.states.empty())
@@ -318,8 +336,7 @@ void mark(const fs::path& run, int64_t latest, int64_t best) {
     const auto target = is_there ? step_name(step) : "";
     if (link_target(run / name) == target) return;
     if (is_there) return replace_link(run / name, target);
-    before_file_change();
-    fs::remove(run / name);
+    remove_path(run / name);
   };
   as_run_error(run, [&] {
     point(kLatest, latest);
@@ -345,8 +362,10 @@ std::optional<int64_t> find_checkpoint(const fs::path& run,
                                        const std::function<void(const std::string&)>& say) {
   const auto steps = steps_to_resume(run);
   for (auto it = steps.rbegin(); it != steps.rend(); ++it) {
-    if (is_whole(it->second)) return it->first;
-    say(fmt::format("{} is not what its manifest says, passed over", it->second.string()));
+    const auto fault = fault_of(it->second);
+    if (!fault) return it->first;
+    say(fmt::format("{} is not what its manifest says, passed over: {}", it->second.string(),
+                    *fault));
   }
   if (!steps.empty())
     throw RunError(fmt::format("{}: must hold a whole checkpoint to resume from, got {} damaged",
@@ -358,10 +377,7 @@ void remove_unfinished(const fs::path& run) {
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(run))
     if (is_unfinished(entry.path())) leftovers.push_back(entry.path());
-  for (const auto& path : leftovers) {
-    before_file_change();
-    fs::remove_all(path);
-  }
+  for (const auto& path : leftovers) remove_path(path);
 }
 
 Json load_progress(const fs::path& checkpoint) {

@@ -22,7 +22,7 @@
 // Whoever writes holds the lock.
 // A step's folder is a checkpoint with what training needs to go on. It is built under another name
 // and renamed when every byte is on the disk, its manifest written last: a name step-N that holds a
-// manifest is whole.
+// manifest is whole. The manifest names regular files of its own folder, at least one.
 
 namespace bmojo::train {
 
