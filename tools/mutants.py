@@ -735,6 +735,13 @@ MUTANTS = [
         "a power cut may undo the change of a link",
     ),
     Mutant(
+        "moved-folder-name-not-flushed", "base/file.cpp",
+        "  sync_path(folder_of(to));",
+        "",
+        "cli/durability test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
+        "a power cut may undo the rename of a checkpoint",
+    ),
+    Mutant(
         "made-folder-name-not-flushed", "base/file.cpp",
         "  sync_path(folder.parent_path());",
         "",
@@ -770,6 +777,20 @@ MUTANTS = [
         "a power cut may undo the rename of a folder",
     ),
     Mutant(
+        "disk-failure-is-a-mistake", "base/file.cpp",
+        "code == ENOSPC || code == EDQUOT || code == EIO ||",
+        "code == ENOSPC || code == EDQUOT ||",
+        "cli/durability test_a_disk_that_fails_at_any_call_of_init",
+        "a disk that fails is taken for the caller's mistake",
+    ),
+    Mutant(
+        "leftovers-stay", "base/file.cpp",
+        "  remove_abandoned(path);",
+        "",
+        "cli/durability test_the_next_run_removes_what_a_killed_one_left",
+        "what a killed process has left stays for ever",
+    ),
+    Mutant(
         "leftovers-of-the-living", "base/file.cpp",
         "  return ::kill(process, 0) != 0 && errno == ESRCH;",
         "  return true;",
@@ -788,6 +809,13 @@ MUTANTS = [
         'name.find_first_of(std::string_view("/\\0", 2)) == name.npos;',
         "true;",
         "base/file PlainName.StaysInItsFolder", "a file's name may be a path",
+    ),
+    Mutant(
+        "mapped-files-unwatched", "cli/command_line.cpp",
+        "  watch_mapped_files();",
+        "",
+        "cli/durability test_weights_that_are_cut_short_end_a_scoring",
+        "a file that is cut short ends the program by a signal",
     ),
     Mutant(
         "mapped-file-stays-watched", "base/mapped_file.cpp",
@@ -1180,6 +1208,13 @@ MUTANTS = [
         "of several maps made at once all results are the first columns",
     ),
     Mutant(
+        "metrics-not-flushed", "train/trainer.cpp",
+        "if (workers_.first() && std::filesystem::exists(metrics)) sync_path(metrics);",
+        "",
+        "cli/durability test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
+        "a checkpoint may outlive the losses that led to it",
+    ),
+    Mutant(
         "manifest-without-files", "train/run_folder.cpp",
         'manifest["files"].is_object() && !manifest["files"].empty();',
         'manifest["files"].is_object();',
@@ -1199,6 +1234,34 @@ MUTANTS = [
         "return fs::is_regular_file(fs::status(path, ignored));",
         "cli/run_folder test_a_manifest_that_is_none[linked file]",
         "a manifest may name a link that leads out of its folder",
+    ),
+    Mutant(
+        "second-signal-waits", "cli/command_line.cpp",
+        "(!is_passed_on && second_signal.is_second(signal)))",
+        "false)",
+        "cli/durability test_a_second_signal_does_not_wait_at_all[process-1]",
+        "a second Ctrl-C waits for the step to end",
+    ),
+    Mutant(
+        "signal-passed-on-counts", "cli/command_line.cpp",
+        "const bool is_passed_on = info->si_code == SI_QUEUE;",
+        "const bool is_passed_on = false && info != nullptr;",
+        "cli/durability test_a_signal_to_all_workers_is_heard_once",
+        "one Ctrl-C ends workers at once, with nothing saved",
+    ),
+    Mutant(
+        "second-signal-to-workers-waits", "train/launch.cpp",
+        "if (!second_signal_.is_second(signal)) return tell(signal);",
+        "return tell(signal);",
+        "cli/durability test_a_second_signal_does_not_wait_at_all[process-2]",
+        "a second signal to the process that started the workers waits for them",
+    ),
+    Mutant(
+        "echo-is-a-second", "base/second_signal.h",
+        "return now - first > kEcho;",
+        "return true;",
+        "base/second_signal SecondSignal.IsTheSameOneLater",
+        "a signal sent to a process and to its group ends it at once",
     ),
     Mutant(
         "no-manifest", "train/run_folder.cpp",

@@ -17,7 +17,9 @@
 #include <string_view>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/base/second_signal.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo_version.h"
 
@@ -30,15 +32,22 @@ constexpr std::array kMemoryFields = {"eidetic_tokens", "fading_tokens", "window
 volatile std::sig_atomic_t deferred = 0;
 volatile std::sig_atomic_t received = 0;
 volatile std::sig_atomic_t exit_code = 0;  // 0: 128 + the signal
+SecondSignal second_signal;
 
-void on_signal(int signal) {
-  if (!deferred) _exit(exit_code != 0 ? exit_code : 128 + signal);
+// The second of a kind does not wait, and has the exit code of the first. What another process
+// queues is never one: run_workers() passes on a signal that the terminal may have sent here too.
+void on_signal(int signal, siginfo_t* info, void*) {
+  const bool is_passed_on = info->si_code == SI_QUEUE;
+  if (!deferred || (!is_passed_on && second_signal.is_second(signal)))
+    _exit(exit_code != 0 ? exit_code : 128 + signal);
   received = signal;
 }
 
 void install_signals() {
+  watch_mapped_files();
   struct sigaction action{};
-  action.sa_handler = on_signal;
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction inherited{};
     // nohup and a shell's background jobs ask for a signal to be ignored: that stays.

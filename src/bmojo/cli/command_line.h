@@ -20,7 +20,8 @@ int run(int argc, char** argv, const char* program, std::initializer_list<AddVer
         Otherwise otherwise = nullptr);
 
 // SIGINT, SIGTERM and SIGHUP end the program at once, until defer_interrupts(): then they wait for
-// the next check_interrupted(), which throws, so that destructors remove what is partly written.
+// the next check_interrupted(), which throws, so that destructors remove what is partly written. A
+// second one of the same kind ends the program at once again.
 struct Interrupted {
   int signal;
   std::string message = "interrupted; nothing partly written is left";

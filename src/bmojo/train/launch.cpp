@@ -24,6 +24,7 @@
 
 #include "bmojo/base/last_line.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/base/second_signal.h"
 #include "bmojo/train/recipe.h"
 
 namespace bmojo::train {
@@ -174,6 +175,7 @@ class Launcher {
 
   int count() const { return static_cast<int>(workers_.size()); }
   void start(int rank);
+  void hear(int signal);
   void tell(int signal);
   void reap();
   void end_the_others();
@@ -188,6 +190,8 @@ class Launcher {
   std::vector<Worker> workers_;
   std::vector<int> ended_;  // ranks, in the order of their ends
   int told_ = 0;            // the signal that was passed on to all
+  SecondSignal second_signal_;
+  bool is_cut_short_ = false;  // by a second signal
   std::optional<Clock::time_point> failed_;
   seconds grace_{0};
 };
@@ -206,7 +210,7 @@ int Launcher::run() {
   for (int rank = 0; rank < count(); ++rank) start(rank);
   while (std::ranges::any_of(workers_, &Worker::is_running)) {
     const int signal = signals_.next();
-    if (signal != 0 && signal != SIGCHLD) tell(signal);
+    if (signal != 0 && signal != SIGCHLD) hear(signal);
     reap();
     end_the_others();
   }
@@ -243,10 +247,18 @@ void Launcher::start(int rank) {
         fmt::format("worker {} of {} cannot be started: {}", rank, count(), std::strerror(error)));
 }
 
+void Launcher::hear(int signal) {
+  if (!second_signal_.is_second(signal)) return tell(signal);
+  is_cut_short_ = true;
+  for (const auto& worker : workers_)
+    if (worker.is_running()) ::kill(worker.process, SIGKILL);
+}
+
+// Queued, which marks it as passed on: a terminal sends Ctrl-C to the workers too.
 void Launcher::tell(int signal) {
   told_ = signal;
   for (const auto& worker : workers_)
-    if (worker.is_running()) ::kill(worker.process, signal);
+    if (worker.is_running()) ::sigqueue(worker.process, signal, sigval{});
 }
 
 void Launcher::reap() {
@@ -287,7 +299,7 @@ bool Launcher::is_failure(int status) const {
 int Launcher::verdict() const {
   const auto& first = workers_.front();
   const auto code = exit_code(*first.status);
-  if (is_interrupted(*first.status)) return kInterrupted;
+  if (is_interrupted(*first.status) || (is_cut_short_ && code != 0)) return kInterrupted;
   // Worker 0 writes to our stderr: it has said what there is to say.
   if (code && code != 0 && code != kLost && !first.was_told) return *code;
   // The first to fail is the cause, unless it only lost another one or was ended by us.

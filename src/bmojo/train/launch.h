@@ -27,8 +27,8 @@ struct LostWorker : RunError {
 // Starts this program `count` times with the same words, each copy with a place of its own and with
 // `threads` threads unless its words say otherwise, and waits for all of them. Worker 0 has this
 // process's stdout and stderr; of the others only what ended them is shown. SIGINT, SIGTERM and
-// SIGHUP are passed on. When a worker fails, the others are over within 10 s, and one line says
-// which it was. Returns the exit code of the run.
+// SIGHUP are passed on; the second of a kind kills them all. When a worker fails, the others are
+// over within 10 s, and one line says which it was. Returns the exit code of the run.
 //
 // Call it before torch has started a thread: it forks.
 int run_workers(int count, int threads, int argc, char** argv);
