@@ -97,6 +97,14 @@ TEST(ParseJson, RefusesMalformedText) {
   }
 }
 
+TEST(ParseJson, SaysWhatAMixUpIs) {
+  EXPECT_EQ(
+      message_of<Error>([] { parse_json("version https://git-lfs.github.com/x", "test"); }),
+      "test: must be valid JSON, got a Git LFS pointer; fetch the file itself (git lfs pull)");
+  EXPECT_EQ(message_of<Error>([] { parse_json("\n<html>", "test"); }),
+            "test: must be valid JSON, got a web page; download the file itself");
+}
+
 TEST(ParseJson, ManyNamesTakeNoQuadraticTime) {
   std::string text = "{";
   for (int i = 0; i < 200'000; ++i) text += fmt::format("\"token {}\":{},", i, i);

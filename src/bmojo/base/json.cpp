@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/input.h"
 #include "bmojo/base/printable.h"
 
 namespace bmojo {
@@ -99,6 +100,8 @@ bool JsonEvents::parse_error(size_t byte, const std::string&,
 }
 
 void parse_json(std::string_view text, JsonEvents& events) {
+  const auto other = mix_up(text);
+  require(other.empty(), "{}: must be valid JSON, got {}", events.subject(), other);
   // The lexer takes a NUL for the end of its input and would accept whatever follows it.
   const size_t nul = text.find('\0');
   require(nul == text.npos, "{}: must be valid JSON, got a NUL at byte {}", events.subject(),
