@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 namespace bmojo {
@@ -64,8 +65,18 @@ std::string progress_line(std::string_view label, std::string_view unit, int64_t
   return line;
 }
 
+bool is_live_terminal() {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) == 1 && (kind == nullptr || std::string_view(kind) != "dumb");
+}
+
+void print_stderr(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
 StatusLine::StatusLine(bool quiet)
-    : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1), next_(Clock::now()) {}
+    : quiet_(quiet), terminal_(is_live_terminal()), next_(Clock::now()) {}
 
 bool StatusLine::is_due() const { return !quiet_ && Clock::now() >= next_; }
 
@@ -73,18 +84,17 @@ void StatusLine::show(std::string_view line) {
   if (!is_due()) return;
   next_ = Clock::now() + (terminal_ ? kMoving : kPlain);
   const auto cut = terminal_ ? line.substr(0, terminal_width()) : line;
-  fmt::print(stderr, "{}{}{}", terminal_ ? "\r" : "", cut, terminal_ ? "\x1b[K" : "\n");
-  std::fflush(stderr);
+  print_stderr(fmt::format("{}{}{}", terminal_ ? "\r" : "", cut, terminal_ ? "\x1b[K" : "\n"));
   shown_ = terminal_;
 }
 
 void StatusLine::say(std::string_view line) {
   clear();
-  if (!quiet_) fmt::print(stderr, "{}\n", line);
+  if (!quiet_) print_stderr(fmt::format("{}\n", line));
 }
 
 void StatusLine::clear() {
-  if (shown_) std::fputs("\r\x1b[K", stderr);
+  if (shown_) print_stderr("\r\x1b[K");
   shown_ = false;
 }
 
@@ -95,7 +105,7 @@ void StatusLine::wait(double seconds) {
 
 Progress::Progress(std::string label, std::string unit, bool quiet)
     : label_(std::move(label)), unit_(std::move(unit)), line_(quiet), start_(Clock::now()) {
-  line_.wait(::isatty(STDERR_FILENO) == 1 ? kQuietStart : kPlainStart);
+  line_.wait(is_live_terminal() ? kQuietStart : kPlainStart);
 }
 
 void Progress::update(int64_t done, int64_t total) {

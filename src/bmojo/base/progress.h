@@ -19,8 +19,14 @@ std::string progress_line(std::string_view label, std::string_view unit, int64_t
 // "1:05", "2:03:20"; "long" beyond 100 hours.
 std::string clock_text(double seconds);
 
-// One line on stderr that is written anew: it moves on a terminal, cut at its edge; elsewhere it is
-// a plain line every five seconds, whole. `quiet` shows nothing.
+// Whether stderr is a terminal that can write a line anew; with TERM=dumb it says that it cannot.
+bool is_live_terminal();
+// Writes to stderr as far as that goes. Never throws: nobody may be there to read it, and work that
+// only reports there must not end for that.
+void print_stderr(std::string_view text);
+
+// One line on stderr that is written anew: it moves on a live terminal, cut at its edge; elsewhere
+// it is a plain line every five seconds, whole. `quiet` shows nothing.
 class StatusLine {
  public:
   explicit StatusLine(bool quiet);
