@@ -1,6 +1,7 @@
 """What must be refused: exit 2, one line that names the fault, nothing written."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -134,7 +135,14 @@ def truncate(folder):
     (folder / "model.safetensors").write_bytes(raw[:-1])
 
 
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 NORM = "layers.1.norm.weight"
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:3f1c\nsize 1234\n"
+PAGE = b"\n <!doctype HTML>\n<html><body>Sign in</body></html>\n"
 
 
 @pytest.mark.parametrize("damage, message", [
@@ -148,7 +156,23 @@ NORM = "layers.1.norm.weight"
     (lambda f: replace_tensor(f, NORM, ("F64", (12,), bytes(96))),
      "must be F32, BF16 or F16, got F64"),
     (lambda f: replace_tensor(f, NORM, ("Q8", (12,), bytes(12))), "Q8"),
-    (truncate, "model.safetensors"),
+    (truncate, "bytes, as its tensors take, got "),
+    (truncate, "; the file is cut off"),
+    (lambda f: (f / "model.safetensors").write_bytes(LFS),
+     "model.safetensors: must be a safetensors file, got a Git LFS pointer; fetch the file itself "
+     "(git lfs pull)"),
+    (lambda f: (f / "model.safetensors").write_bytes(PAGE),
+     "model.safetensors: must be a safetensors file, got a web page; download the file itself"),
+    (lambda f: os.truncate(f / "model.safetensors", 100), "bytes, as the file says, got 92; the "),
+    (lambda f: (f / "config.json").write_bytes(LFS),
+     "config.json: must be valid JSON, got a Git LFS pointer; fetch the file itself"),
+    (lambda f: (f / "config.json").write_bytes(PAGE),
+     "config.json: must be valid JSON, got a web page; download the file itself"),
+    (lambda f: pipe(f / "model.safetensors"), "must be a regular file, got a device or pipe"),
+    (lambda f: pipe(f / "config.json"),
+     "config.json: must be a regular file, got a device or pipe"),
+    (lambda f: (write_index(f, ""), pipe(f / "model.safetensors.index.json")),
+     "index.json: must be a regular file, got a device or pipe"),
     (lambda f: (f / "model.safetensors").write_bytes(b"no header"), "model.safetensors"),
     (lambda f: (f / "model.safetensors").unlink(), "must hold model.safetensors or"),
     (lambda f: (f / "config.json").unlink(),

@@ -310,6 +310,7 @@ def test_mistakes_exit_2_with_one_line(bmojo, tmp_path):
     (tmp_path / "folder/x.md").write_text("text")
     (tmp_path / "full").mkdir()
     (tmp_path / "full/x").write_text("kept")
+    (tmp_path / "tokenizer.json").write_text('{"model": {}}')
     os.mkfifo(tmp_path / "pipe")
     before = listing(tmp_path)
     names = ["--tokenizer", "bytes", "--out", "out"]
@@ -327,10 +328,16 @@ def test_mistakes_exit_2_with_one_line(bmojo, tmp_path):
         (["a.txt", "--out", "out", "--tokenizer", "byte"],
          "tokenizer: must be bytes or a SentencePiece tokenizer.model, got 'byte'"),
         (["a.txt", "--out", "out", "--tokenizer", "a.txt"],
-         "a.txt: must be a SentencePiece model, got a file the library refuses"),
-        (["a.txt", "--out", "out", "--tokenizer", "folder"], "must be a file, got a folder"),
+         "a.txt: must be a SentencePiece model, got a file of another kind or a damaged one"),
+        (["a.txt", "--out", "out", "--tokenizer", "tokenizer.json"],
+         "tokenizer.json: must be a SentencePiece model, got JSON; tokenizer.json is not "
+         "supported, bytes and SentencePiece's tokenizer.model are"),
+        (["a.txt", "--out", "out", "--tokenizer", "folder"],
+         "must be a regular file, got a folder"),
+        (["a.txt", "--out", "out", "--tokenizer", "pipe"],
+         "pipe: must be a regular file, got a device or pipe; write it to a file first"),
     ]:
-        assert message in bmojo("tokenize", *args, code=2, cwd=tmp_path)
+        assert message in bmojo("tokenize", *args, code=2, cwd=tmp_path, timeout=60)
     assert listing(tmp_path) == before and listing(tmp_path / "full") == ["x"]
 
 

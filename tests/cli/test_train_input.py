@@ -29,7 +29,8 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
     raw, held = next(text.glob("*.tokens")).read_bytes(), bmojo.json("inspect", text)["tokens"]
     for damaged, fault in [
         (b"", "must be a token shard of at least 256 bytes, got 0"),
-        (b"a text " * 50, "must be a token shard, got a file of another kind"),
+        (b"a text " * 50, "must be a token shard, got a file of another kind; bmojo tokenize makes "
+                          "shards of text"),
         (raw[:-100], f"must be as long as {held} tokens and 5 documents take, got {len(raw) - 100} "
                      "bytes; the file is damaged or cut off"),
     ]:
@@ -193,7 +194,7 @@ def test_what_eval_and_task_refuse(bmojo, text, small):
 
 
 @pytest.mark.parametrize("damage, fault", [
-    (truncate, "/model.safetensors: tensor "),
+    (truncate, "/model.safetensors: data must be "),
     (lambda folder: replace_tensor(folder, NORM, ABSENT), f": tensor '{NORM}' is missing"),
     (lambda folder: (folder / "model.safetensors").unlink(), ": folder must hold model.safetensors"),
 ], ids=["cut", "absent", "gone"])  # fmt: skip

@@ -268,6 +268,9 @@ TEST(MalformedShards, Fields) {
     return refusal(folder, with(bytes, offset, value));
   };
   EXPECT_TRUE(contains(refusal(folder, "X" + bytes.substr(1)), "got a file of another kind"));
+  EXPECT_TRUE(contains(refusal(folder, "text"),
+                       "must be a token shard, got a file of another kind; bmojo tokenize makes "
+                       "shards of text"));
   EXPECT_TRUE(contains(refusal(folder, with(bytes, 8, uint32_t{2})), "version must be 1, got 2"));
   EXPECT_TRUE(contains(refusal(folder, with(bytes, 12, uint32_t{4})),
                        "token width must be 2 for a vocabulary of 100, got 4"));

@@ -209,16 +209,23 @@ TEST(SentencePiece, RefusesOtherFiles) {
     return message_of<Error>([&] { load_tokenizer(folder.write("tokenizer.model", bytes)); });
   };
   const auto subject = (folder / "tokenizer.model").string() + ": ";
-  for (const std::string& bytes : {""s, "{\"version\": \"1.0\"}"s, model().substr(0, 500)}) {
-    const auto message = refusal(bytes);
-    EXPECT_TRUE(begins(message, subject + "must be a SentencePiece model, got a file"));
+  for (const std::string& bytes : {""s, "text"s, model().substr(0, 500)}) {
+    EXPECT_EQ(
+        refusal(bytes),
+        subject + "must be a SentencePiece model, got a file of another kind or a damaged one");
   }
+  EXPECT_EQ(refusal("{\"version\": \"1.0\"}"),
+            subject +
+                "must be a SentencePiece model, got JSON; tokenizer.json is not supported, "
+                "bytes and SentencePiece's tokenizer.model are");
+  EXPECT_TRUE(contains(refusal("version https://git-lfs.github.com/spec/v1\n"),
+                       "must be a SentencePiece model, got a Git LFS pointer; "));
   EXPECT_TRUE(begins(refusal(model({.end_piece = "<end>"})),
                      subject + "must have an end-of-sentence piece to end documents with"));
   EXPECT_TRUE(contains(message_of<Error>([&] { load_tokenizer(folder / "none"); }),
                        "must be bytes or a SentencePiece tokenizer.model, got '"));
   EXPECT_TRUE(contains(message_of<Error>([&] { load_tokenizer(folder.path()); }),
-                       "must be a file, got a folder"));
+                       "must be a regular file, got a folder"));
   EXPECT_TRUE(contains(message_of<Error>([&] { load(folder)->decode(Ids{266}); }),
                        "token id must be from 0 to 265, got 266"));
 }

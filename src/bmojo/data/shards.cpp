@@ -1,13 +1,12 @@
 #include "bmojo/data/shards.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <fstream>
 #include <system_error>
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
+#include "bmojo/base/input.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/data/shard_header.h"
 
@@ -283,7 +282,7 @@ fs::path TokenData::tokenizer_file() const {
 std::string TokenData::tokenizer_text() const {
   const auto file = tokenizer_file();
   if (file.empty()) return "";
-  auto text = read_text(file);
+  auto text = read_input(file);
   const auto digest = digest_of_text(text);
   require(digest == tokenizer_digest(),
           "{}: digest must be {}, that of the shards' tokenizer, got {}", shown(file),
@@ -312,9 +311,10 @@ bool is_token_data(const fs::path& path) {
   }
   if (path.extension() == kShardExtension) return true;
   if (!fs::is_regular_file(path, error)) return false;
-  std::array<char, kShardMagic.size()> start{};
-  std::ifstream(path, std::ios::binary).read(start.data(), start.size());
-  return start == kShardMagic;
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  return bytes.size() >= kShardMagic.size() &&
+         std::memcmp(bytes.data(), kShardMagic.data(), kShardMagic.size()) == 0;
 }
 
 }  // namespace bmojo

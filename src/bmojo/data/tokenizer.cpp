@@ -7,7 +7,7 @@
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
-#include "bmojo/base/file.h"
+#include "bmojo/base/input.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/data/pieces.h"
 #include "bmojo/data/sentencepiece_model.h"
@@ -79,11 +79,19 @@ class SentencePiece final : public Tokenizer {
   bool dummy_prefix_ = false, cuttable_ = false;
 };
 
-SentencePiece::SentencePiece(const std::string& file) : model_(read_text(file)) {
+SentencePiece::SentencePiece(const std::string& file) : model_(read_input(file)) {
   const auto subject = printable(file);
-  const auto refusal = pieces_->load(model_);
-  require(refusal.empty(), "{}: must be a SentencePiece model, got a file the library refuses: {}",
-          subject, printable(refusal, 120));
+  const auto other = mix_up(model_);
+  require(other.empty(), "{}: must be a SentencePiece model, got {}", subject, other);
+  // A model is no JSON: its first byte says that a piece follows.
+  require(!model_.starts_with('{'),
+          "{}: must be a SentencePiece model, got JSON; tokenizer.json is not supported, bytes and "
+          "SentencePiece's tokenizer.model are",
+          subject);
+  // Without the library's own words, which name its source files.
+  require(pieces_->load(model_).empty(),
+          "{}: must be a SentencePiece model, got a file of another kind or a damaged one",
+          subject);
   end_ = pieces_->end_of_sentence();
   require(end_ >= 0, "{}: must have an end-of-sentence piece to end documents with, got none",
           subject);

@@ -8,6 +8,7 @@
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
+#include "bmojo/base/input.h"
 #include "bmojo/base/json.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/model/safetensors_header.h"
@@ -19,6 +20,7 @@ static_assert(std::endian::native == std::endian::little, "tensors are used as t
 
 constexpr size_t kLengthBytes = sizeof(uint64_t);  // before the header
 constexpr size_t kAlignment = 64;                  // of the data section that is written
+constexpr size_t kMixUpBytes = 1024;               // looked at for what else a file may be
 
 std::string json_string(std::string_view text, const std::string& subject) {
   try {
@@ -58,16 +60,21 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : file_(std::make_shared<MappedFile>(path)) {
   const std::string subject = printable(path.string());
   const auto bytes = file_->bytes();
+  const auto other =
+      mix_up({reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMixUpBytes)});
+  require(other.empty(), "{}: must be a safetensors file, got {}", subject, other);
   require(bytes.size() >= kLengthBytes,
           "{}: must be a safetensors file of at least {} bytes, got {}", subject, kLengthBytes,
           bytes.size());
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
-  require(length <= kMaxHeaderBytes, "{}: header must be at most {} bytes, got {}", subject,
-          kMaxHeaderBytes, length);
+  require(length <= kMaxHeaderBytes,
+          "{}: must be a safetensors file, with a header of at most {} bytes, got one of another "
+          "kind",
+          subject, kMaxHeaderBytes);
   require(length <= bytes.size() - kLengthBytes,
-          "{}: header must end within the file's {} bytes, got a length of {}", subject,
-          bytes.size(), length);
+          "{}: header must be {} bytes, as the file says, got {}; the file is cut off", subject,
+          length, bytes.size() - kLengthBytes);
   const auto header = bytes.subspan(kLengthBytes, length);
   data_ = bytes.subspan(kLengthBytes + length);
 

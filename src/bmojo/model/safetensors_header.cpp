@@ -235,18 +235,17 @@ void check_layout(std::deque<TensorInfo>& tensors, size_t data_bytes, const std:
   size_t end = 0;
   for (const TensorInfo& tensor : tensors) {
     check_size(tensor, subject);
-    if (tensor.begin != end || tensor.end > data_bytes) {
+    if (tensor.begin != end) {
       const std::string rule =
-          tensor.begin < end   ? fmt::format("not overlap the tensor before, which ends at {}", end)
-          : tensor.begin > end ? fmt::format("leave no gap after byte {}", end)
-                               : fmt::format("end within the {} bytes of data", data_bytes);
+          tensor.begin < end ? fmt::format("not overlap the tensor before, which ends at {}", end)
+                             : fmt::format("leave no gap after byte {}", end);
       fail("{}: tensor {}: data_offsets must {}, got [{}, {}]", subject, in_quotes(tensor.name),
            rule, tensor.begin, tensor.end);
     }
     end = tensor.end;
   }
-  require(end == data_bytes, "{}: data must be {} bytes, as its tensors take, got {}", subject, end,
-          data_bytes);
+  require(end == data_bytes, "{}: data must be {} bytes, as its tensors take, got {}{}", subject,
+          end, data_bytes, data_bytes < end ? "; the file is cut off" : "");
 }
 
 void sort_by_name(std::deque<TensorInfo>& tensors) {
