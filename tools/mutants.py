@@ -877,6 +877,33 @@ MUTANTS = [
         "a token is scored by the logits that already know it",
     ),
     Mutant(
+        "failed-read-ends-the-lines", "base/input.cpp",
+        'if (got < 0) throw RunError(fmt::format("{}: reading failed: {}", subject, reason()));',
+        "if (got < 0) return 0;",
+        "base/input LineReader.RefusesWhatIsNoRegularFile",
+        "lines that cannot be read are left out in silence",
+    ),
+    Mutant(
+        "pipe-as-a-file", "base/input.cpp",
+        "if (known && S_ISREG(status.st_mode)) return descriptor;",
+        "if (known && !S_ISDIR(status.st_mode)) return descriptor;",
+        "base/input ReadInput.RefusesWhatIsNoRegularFile", "a pipe or a device is read as a file",
+    ),
+    Mutant(
+        "set-twice", "cli/command_line.cpp",
+        'require(seen.insert(key).second, "--set:',
+        'require(seen.insert(key).second || true, "--set:',
+        "cli/verbs test_mistakes_exit_2_with_one_line",
+        "of two values for a field the last wins in silence",
+    ),
+    Mutant(
+        "closed-stdout-taken", "cli/command_line.cpp",
+        "if (::fcntl(descriptor, F_GETFD) < 0)",
+        "if (descriptor < 0)",
+        "cli/score test_nothing_is_printed_into_files_where_stdout_is_closed",
+        "results are printed into a file that was opened in the place of a closed stdout",
+    ),
+    Mutant(
         "generate-forgets", "nn/sample.cpp",
         "state = std::move(next.state);",
         "",

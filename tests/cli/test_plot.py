@@ -244,7 +244,7 @@ def test_mistakes(bmojo, run, tmp_path):
         ([run, run], "run: a run must be named once, got it twice"),
         ([run, "--out", tmp_path / "a.jpg"], "a.jpg: must end in .png"),
         ([run, "--out", tmp_path / "x" / "a.png"], "a.png: its folder must exist, got none"),
-        ([run, "--what"], "The following argument was not expected: --what"),
+        ([run, "--what"], "--what: unknown flag; see bmojo plot --help"),
     ]:
         assert message in bmojo("plot", *args, code=2)
     assert sorted(tmp_path.rglob("*")) == before

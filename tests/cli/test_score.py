@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import pty
 import resource
 import shutil
+import signal
 import subprocess
 
 import numpy as np
@@ -173,6 +175,80 @@ def test_a_closed_pipe_leaves_nothing_behind(bmojo, model, tmp_path):
     assert [name for name in listing(tmp_path / "out") if name != "logits.safetensors"] == []
 
 
+def test_where_nobody_reads_scoring_ends_soon(bmojo, model, tmp_path):
+    """Without a word; far from all lines are scored, and no logits are left."""
+    lines = tmp_path / "lines.jsonl"
+    lines.write_bytes(jsonl(*[[1, 2, 3] * 20] * 3000))
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run([bmojo.path, "score", "--model", model, "--ids", lines, "--quiet",
+                          "--logits", tmp_path / "logits.safetensors"],
+                         stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (128 + signal.SIGPIPE, b"")
+    assert listing(tmp_path) == ["lines.jsonl"]
+
+
+def test_nothing_is_printed_into_files_where_stdout_is_closed(bmojo, model, tmp_path):
+    """A file that took the place of stdout would hold what is printed."""
+    (tmp_path / "lines").write_bytes(jsonl(*[[1, 2, 3] * 200] * 4))  # more than a buffer of results
+    run = subprocess.run(["bash", "-c", '"$@" >&-', "-", bmojo.path, "score", "--model", model,
+                          "--ids", tmp_path / "lines", "--logits", tmp_path / "x.safetensors"],
+                         capture_output=True)
+    assert run.returncode == 1 and run.stderr.endswith(b": Bad file descriptor\n")
+    assert listing(tmp_path) == ["lines"]
+
+
+def test_a_line_has_a_bound(bmojo, model):
+    for endless in (b"x" * ((64 << 20) + 1), b'{"ids": [1]}\n' + b"\0" * ((64 << 20) + 1)):
+        message = bmojo("score", "--model", model, "--ids", "-", code=2, input=endless)
+        number = endless.count(b"\n") + 1
+        assert message == f"bmojo: -:{number}: line must be at most 67108864 bytes, got more"
+    with open("/dev/zero", "rb") as endless:
+        message = bmojo("score", "--model", model, "--ids", "-", code=2, stdin=endless, timeout=100)
+        assert message == "bmojo: -:1: line must be at most 67108864 bytes, got more"
+
+
+def test_reading_that_fails_is_no_end_of_the_lines(bmojo, model, tmp_path):
+    """The first byte of /proc/self/mem cannot be read; nor can a terminal's other end once it is
+    closed, after what was written to it."""
+    message = bmojo("score", "--model", model, "--ids", "/proc/self/mem", code=1)
+    assert message == "bmojo: /proc/self/mem: reading failed: Input/output error"
+    primary, secondary = pty.openpty()
+    os.write(secondary, jsonl([1, 2], [3, 4]))
+    os.close(secondary)
+    message = bmojo("score", "--model", model, "--ids", "-", code=1, stdin=primary)
+    os.close(primary)
+    assert message == "bmojo: -: reading failed: Input/output error"
+    folder = os.open(tmp_path, os.O_RDONLY)
+    message = bmojo("score", "--model", model, "--ids", "-", code=2, stdin=folder)
+    os.close(folder)
+    assert message == "bmojo: -: standard input must be a file or a pipe, got a folder"
+
+
+def test_a_pipe_is_no_file_of_lines(bmojo, model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    message = bmojo("score", "--model", model, "--ids", tmp_path / "pipe", code=2, timeout=60)
+    assert message == (f"bmojo: {tmp_path}/pipe: must be a regular file, got a device or pipe; "
+                       "give - and pipe it in")
+
+
+def test_training_goes_on_where_nobody_reads(bmojo, tmp_path):
+    """Messages and a result that nobody reads cost no step and no checkpoint."""
+    flags = ["--preset", "bmojo-tiny", "--task", "mqar:pairs=4,length=48,vocab=40",
+             "--batch-tokens", 96, "--steps", 2]
+    for which in ("stderr", "stdout"):
+        reader, writer = os.pipe()
+        os.close(reader)
+        out = tmp_path / which
+        run = subprocess.run([bmojo.path, "train", *map(str, flags), "--out", out],
+                             **{which: writer})
+        os.close(writer)
+        assert which == "stderr" or run.returncode == 128 + signal.SIGPIPE
+        bmojo("inspect", out, "--verify")
+        assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
+
+
 def test_too_large_for_the_memory_is_one_line(bmojo, model):
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
@@ -186,16 +262,28 @@ def test_too_large_for_the_memory_is_one_line(bmojo, model):
 @pytest.mark.parametrize("arguments, says", [
     (["score", "--ids", "-"], "--model"),
     (["score", "--model", "/no/such", "--ids", "-"], "/no/such"),
-    (["score", "--model", "MODEL", "--ids", "/no/such"], "/no/such: file must be readable"),
-    (["score", "--model", "MODEL", "--ids", "-", "--chunk", "0"], "--chunk"),
+    (["score", "--model", "MODEL", "--ids", "/no/such"], "/no/such: must be a readable file"),
+    (["score", "--model", "MODEL", "--ids", "-", "--chunk", "0"], "--chunk: must be from 1 to"),
+    (["score", "--model", "MODEL", "--ids", "-", "--chunk", "1e3"],
+     "--chunk: must be a whole number in digits, got '1e3'"),
+    (["score", "--modle", "MODEL", "--ids", "-"],
+     "--modle: unknown flag; did you mean --model? see bmojo score --help"),
+    (["score", "--model", "MODEL", "--ids", "-", "--set", "window=4", "--set", "window=5"],
+     "--set: 'window' must be set once, got it twice"),
+    (["score", "--model", "MODEL", "--ids", "."], ".: must be a regular file, got a folder"),
+    (["score", "--model", "MODEL", "--ids", "/dev/zero"],
+     "/dev/zero: must be a regular file, got a device or pipe; give - and pipe it in"),
+    (["score", "--model", "MODEL", "--ids", "/dev/stdin"],
+     "/dev/stdin: must be a regular file, got a device or pipe; give - and pipe it in"),
     (["score", "--model", "MODEL", "--ids", "-", "--engine", "native"], "--engine"),
     (["score", "--model", "MODEL", "--ids", "-", "--set", "num_heads=2"], "num_heads"),
     (["generate", "--model", "MODEL", "--ids", "1,x"], "--ids"),
     (["generate", "--model", "MODEL", "--ids", ""], "--ids: must be whole numbers"),
     (["generate", "--model", "MODEL", "--ids", "1,,2"], "--ids: must be whole numbers"),
     (["generate", "--model", "MODEL", "--ids", "1,"], "--ids: must be whole numbers"),
-    (["generate", "--model", "MODEL", "--ids", "1", "--temperature", "nan"], "--temperature"),
-    (["generate", "--model", "MODEL", "--ids", "1", "--top-p", "nan"], "--top-p"),
+    (["generate", "--model", "MODEL", "--ids", "1", "--temperature", "nan"],
+     "--temperature: must be a number, got 'nan'"),
+    (["generate", "--model", "MODEL", "--ids", "1", "--top-p", "nan"], "--top-p: must be a number"),
     (["generate", "--model", "MODEL", "--ids", "50"], "ids must be from 0 to 49, got 50"),
     (["generate", "--model", "MODEL", "--ids", "1", "--temperature", "-1"], "--temperature"),
     (["generate", "--model", "MODEL", "--ids", "1", "--top-p", "2"], "--top-p"),

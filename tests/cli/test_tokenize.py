@@ -322,7 +322,7 @@ def test_mistakes_exit_2_with_one_line(bmojo, tmp_path):
         ([*names, "pipe"], "pipe: must be a text file, a JSONL file or a folder, got a device"),
         ([*names, "folder"], "folder: folder must hold *.txt or *.jsonl files, got none of 1"),
         ([*names, "empty.txt"], "inputs: must hold text, got 1 empty documents"),
-        ([*names, "a.txt", "--shard-tokens", "0"], "--shard-tokens: Value 0 not in"),
+        ([*names, "a.txt", "--shard-tokens", "0"], "--shard-tokens: must be from 1 to 10995116277"),
         (["a.txt", "--out", "full", "--tokenizer", "bytes"], "out: folder must be new or empty"),
         (["a.txt", "--out", "a.txt", "--tokenizer", "bytes"], "out: must be a folder, got the"),
         (["a.txt", "--out", "out", "--tokenizer", "byte"],

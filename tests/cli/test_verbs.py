@@ -55,7 +55,7 @@ def test_version(bmojo):
     "args, message",
     [
         ([], "a verb is needed, got none; bmojo --help lists them"),
-        (["--quiet"], "The following argument was not expected: --quiet; see bmojo --help"),
+        (["--quiet"], "--quiet: unknown flag; see bmojo --help"),
         (["config"], "--preset or --config: one is needed, got neither"),
         (["config", "--preset", "nano"], "--preset: 'nano' is not known; bmojo config --list"),
         (["config", "--preset", "a\nb\x1b[31m"], r"--preset: 'a\x0ab\x1b[31m' is not known"),
@@ -69,17 +69,39 @@ def test_version(bmojo):
          "window must be a whole number"),
         (["config", "--preset", "bmojo-tiny", "--set", "window=1.5"], "whole number, got 1.5"),
         (["config", "--preset", "bmojo-tiny", "--set", "fading_tied=1"], "true or false, got 1"),
-        (["config", "--preset"], "--preset: 1 required TEXT missing; see bmojo config --help"),
-        (["config", "--what"], "The following argument was not expected: --what"),
+        (["config", "--preset"], "--preset: must have a value, got none; see bmojo config --help"),
+        (["config", "--what"], "--what: unknown flag; see bmojo config --help"),
+        (["config", "--sed=3"],
+         "--sed: unknown flag; did you mean --seed? see bmojo config --help"),
+        (["config", "-seed", "3"], "-seed: unknown flag; did you mean --seed? see"),
+        (["init", "--ot", "x"], "--ot: unknown flag; did you mean --out? see bmojo init --help"),
+        (["config", "extra"], "'extra': unexpected argument; see bmojo config --help"),
+        (["confg"], "'confg': unknown verb; did you mean config? bmojo --help lists them all"),
+        (["trian"], "'trian': unknown verb; did you mean train? bmojo --help lists them all"),
+        (["frobnicate"], "'frobnicate': unknown verb; bmojo --help lists them all"),
+        (["config", "--preset", "a", "--preset", "b"],
+         "--preset: must be given once, got it 2 times; see bmojo config --help"),
+        (["init", "--config", "a", "--config", "b", "--out", "x"],
+         "--config: must be given once, got it 2 times"),
+        *[([verb, *more, "--set", "window=4", "--set", "mlp_size=8", "--set", "window=5"],
+           "--set: 'window' must be set once, got it twice")
+          for verb, *more in (["config", "--preset", "bmojo-tiny"],
+                              ["init", "--preset", "bmojo-tiny", "--out", "x"], ["inspect", "x"])],
         (["init", "--preset", "bmojo-tiny"], "--out is required; see bmojo init --help"),
         (["init", "--preset", "bmojo-tiny", "--out", "x", "--seed", "-1"],
-         "--seed: Value -1 not in"),
+         "--seed: must be from 0 to 9223372036854775807, got -1"),
         (["init", "--preset", "bmojo-tiny", "--out", "x", "--seed", "1e3"],
-         "--seed: Value 1e3 not in"),
+         "--seed: must be a whole number in digits, got '1e3'"),
+        (["init", "--preset", "bmojo-tiny", "--out", "x", "--seed", "18446744073709551617"],
+         "--seed: must be from 0 to 9223372036854775807, got 18446744073709551617"),
+        (["init", "--preset", "bmojo-tiny", "--out", "x", "--seed", "0x10"],
+         "--seed: must be a whole number in digits, got '0x10'"),
         (["init", "--preset", "bmojo-tiny", "--out", "x", "--threads", "0"],
-         "--threads: Value 0 not"),
+         "--threads: must be from 1 to 4096, got 0"),
         (["init", "--out", "x"], "--preset or --config: one is needed"),
         (["inspect"], "PATH is required; see bmojo inspect --help"),
+        (["config", "--config", "/dev/zero"],
+         "/dev/zero: must be a regular file, got a device or pipe; write it to a file first"),
         (["inspect", "/nowhere"], "/nowhere: must be a readable file, got No such file"),
         (["import", "/nowhere", "--out", "x"], "/nowhere: must be a folder with config.json"),
         (["export", "/nowhere", "--out", "x"], "/nowhere: file must exist, got none"),
@@ -97,13 +119,12 @@ def test_torch_verbs_run_bmojo_torch_beside(bmojo, tmp_path):
     alone = type(bmojo)(tmp_path)
     for verb in TORCH_VERBS:
         assert f"{verb}: needs bmojo-torch beside bmojo, got none at" in alone(verb, code=2)
-    assert "verb 'frobnicate' is not known" in alone("frobnicate", code=2)
 
     other = tmp_path / "bmojo-torch"
     other.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 0\n')
     other.chmod(0o755)
     assert alone("score", "--model", "a b", "--help") == "score|--model|a b|--help|"
-    assert alone("frobnicate", "x") == "frobnicate|x|"
+    assert "'frobnicate': unknown verb" in alone("frobnicate", "x", code=2)
     other.write_text("#!/bin/sh\necho 'bmojo: no' >&2\nexit 7\n")
     alone("generate", code=7)
     other.chmod(0o644)
@@ -116,6 +137,54 @@ def test_full_stdout_exits_1(bmojo):
             result = subprocess.run([bmojo.path, *args], stdout=full, stderr=subprocess.PIPE)
         assert result.returncode == 1
         assert re.fullmatch(rb"bmojo: [^\n]+\n", result.stderr)
+
+
+def run_unread(command, which, **options):
+    """(exit code, what came on the other of stdout and stderr) where nobody reads this one."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    other = "stderr" if which == "stdout" else "stdout"
+    result = subprocess.run(command, timeout=120, **{which: writer, other: subprocess.PIPE},
+                            **options)
+    os.close(writer)
+    return result.returncode, getattr(result, other)
+
+
+def test_where_nobody_reads_it_ends_without_a_word(bmojo):
+    for args in (["config", "--list"], ["config", "--preset", "bmojo-tiny"], ["--help"],
+                 ["--version"], ["task", "mqar", "--show"]):
+        assert run_unread([bmojo.path, *args], "stdout") == (128 + signal.SIGPIPE, b""), args
+
+
+def test_messages_that_nobody_reads_change_no_exit_code(bmojo, tmp_path):
+    command = [bmojo.path, "config", "--preset", "nano"]
+    assert run_unread(command, "stderr") == (2, b"")
+    with open("/dev/full", "wb") as full:
+        assert subprocess.run(command, stderr=full).returncode == 2
+    command = [bmojo.path, "init", *SMALL, "--out", tmp_path / "x"]
+    assert run_unread(command, "stderr")[0] == 0
+
+
+@pytest.mark.parametrize("program", ["bmojo", "bmojo-torch"])
+def test_a_current_folder_that_is_gone(bmojo, tmp_path, program):
+    if not (bmojo.folder / program).exists():
+        pytest.skip("built without torch")
+    (tmp_path / "gone").mkdir()
+    for verb in ("config", "score"):  # one of either program
+        run = subprocess.run(["bash", "-c", 'cd "$1" && rmdir "$1" && "$2" "$3"; r=$?; mkdir "$1"; '
+                              "exit $r", "-", tmp_path / "gone", bmojo.folder / program, verb],
+                             capture_output=True)
+        assert run.returncode == 2 and run.stdout == b""
+        assert run.stderr == (b"bmojo: current folder: must exist, got one that has been removed; "
+                              b"cd to another\n")
+
+
+def test_a_pipe_is_no_config(bmojo, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/stdin"):
+        message = bmojo("config", "--config", path, code=2, input=b"{}", timeout=60)
+        assert message == (f"bmojo: {path}: must be a regular file, got a device or pipe; write it "
+                           "to a file first")
 
 
 # --- config --------------------------------------------------------------------------------------

@@ -113,18 +113,16 @@ void add_bench_verb(CLI::App& app) {
   verb->add_flag("--no-optimizer", options->no_optimizer,
                  "Only forward and backward, in half the time");
   verb->add_flag("--recompute", options->recompute, "Compute layers twice, to save memory");
-  verb->add_option("--length", options->length, "Tokens a sequence")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
-      ->option_text("N [2048]");
-  verb->add_option("--batch", options->batch, "Sequences")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->option_text("N [1]");
-  verb->add_option("--repeat", options->repeat, "Timed repeats after the warm-ups; the best counts")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->option_text("N [3]");
-  verb->add_option("--warm-ups", options->warm_ups, "Steps before the first timed one")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
-      ->option_text("N [2]");
+  add_number(*verb, {"--length", "Tokens a sequence", 1, int64_t{1} << 30, "N [2048]"},
+             options->length);
+  add_number(*verb, {"--batch", "Sequences", 1, int64_t{1} << 20, "N [1]"}, options->batch);
+  add_number(*verb,
+             {"--repeat", "Timed repeats after the warm-ups; the best counts", 1, int64_t{1} << 20,
+              "N [3]"},
+             options->repeat);
+  add_number(*verb,
+             {"--warm-ups", "Steps before the first timed one", 0, int64_t{1} << 20, "N [2]"},
+             options->warm_ups);
   add_common(*verb, options->common);
   verb->callback([options] { run_verb([&] { run_bench(*options); }); });
 }

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "bmojo/base/error.h"
-#include "bmojo/base/printable.h"
 #include "bmojo/cli/command_line.h"
 #include "bmojo/cli/verbs.h"
 
@@ -29,12 +28,6 @@ constexpr std::array kTorchVerbs = {
     TorchVerb{"bench", "Speed of the training step"},
 };
 
-bool needs_torch(std::string_view verb) {
-  for (const auto& torch_verb : kTorchVerbs)
-    if (torch_verb.name == verb) return true;
-  return false;
-}
-
 void list_torch_verbs(CLI::App& app) {
   std::string text = "Verbs run by bmojo-torch, beside bmojo:\n";
   for (const auto& verb : kTorchVerbs)
@@ -42,16 +35,11 @@ void list_torch_verbs(CLI::App& app) {
   app.footer(text + "\nbmojo VERB --help shows a verb's flags.");
 }
 
-// bmojo-torch may know verbs that this list does not, and refuses the rest itself.
-void run_torch(int, char** argv) {
+void run_torch(char** argv) {
   const auto program = fs::read_symlink("/proc/self/exe").parent_path() / "bmojo-torch";
-  const std::string_view verb = argv[1];
-  if (!fs::exists(program)) {
-    require(!needs_torch(verb),
-            "{}: needs bmojo-torch beside bmojo, got none at {}; build with torch", verb,
-            program.string());
-    return;
-  }
+  require(fs::exists(program),
+          "{}: needs bmojo-torch beside bmojo, got none at {}; build with torch", argv[1],
+          program.string());
   ::execv(program.c_str(), argv);
   throw RunError(fmt::format("{}: cannot be run: {}", program.string(), std::strerror(errno)));
 }
@@ -61,8 +49,10 @@ void run_torch(int, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace bmojo;
+  Elsewhere torch{.verbs = {}, .run = run_torch};
+  for (const auto& verb : kTorchVerbs) torch.verbs.emplace_back(verb.name);
   return run(argc, argv, "bmojo",
              {add_config_verb, add_init_verb, add_inspect_verb, add_import_verb, add_export_verb,
               add_tokenize_verb, add_task_verb, add_plot_verb, list_torch_verbs},
-             run_torch);
+             torch);
 }

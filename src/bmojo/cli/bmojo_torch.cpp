@@ -1,8 +1,14 @@
+#include <limits.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <torch/torch.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/progress.h"
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/kernels/cpu.h"
 
@@ -38,6 +44,20 @@ void run_verb(const std::function<void()>& verb) {
   }
 }
 
+namespace {
+
+// MKL ends the program in its own words, before main(), where the current folder is gone.
+void check_current_folder_first() {
+  std::array<char, PATH_MAX> path{};
+  if (getcwd(path.data(), path.size()) != nullptr || errno != ENOENT) return;
+  print_stderr(std::string("bmojo: ") + kNoCurrentFolder + "\n");
+  _exit(2);
+}
+// Runs ahead of what every library runs as it is loaded.
+__attribute__((section(".preinit_array"),
+               used)) void (*const kFirst)() = check_current_folder_first;
+
+}  // namespace
 }  // namespace bmojo
 
 int main(int argc, char** argv) {

@@ -1,6 +1,8 @@
 #include "bmojo/cli/command_line.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,11 +16,16 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <set>
 #include <string_view>
+#include <system_error>
+#include <tuple>
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
+#include "bmojo/base/nearest.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/base/progress.h"
 #include "bmojo/base/second_signal.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo_version.h"
@@ -26,7 +33,7 @@
 namespace bmojo {
 namespace {
 
-constexpr int kDone = 0, kRunFailed = 1, kMistake = 2;
+constexpr int kDone = 0, kRunFailed = 1, kMistake = 2, kNobodyReads = 128 + SIGPIPE;
 constexpr std::array kMemoryFields = {"eidetic_tokens", "fading_tokens", "window"};
 
 volatile std::sig_atomic_t deferred = 0;
@@ -61,8 +68,33 @@ void install_signals() {
 }
 
 int report(std::string_view message, int code) {
-  fmt::print(stderr, "bmojo: {}\n", printable(message));
+  print_stderr(fmt::format("bmojo: {}\n", printable(message)));
   return code;
+}
+
+// After a failure: whether it was that the reader of stdout has gone.
+bool nobody_reads() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return std::ferror(stdout) != 0 && ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
+int report_failure(std::string_view message) {
+  return nobody_reads() ? kNobodyReads : report(message, kRunFailed);
+}
+
+// Where one is closed, a file that is opened for work would take its place, and what is printed
+// would be written into it. Here it is opened the wrong way round, so that its use still fails.
+void fill_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(descriptor, F_GETFD) < 0)
+      ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+// Libraries ask for the current folder as they start, and complain in their own words.
+void check_current_folder() {
+  std::error_code error;
+  std::ignore = std::filesystem::current_path(error);
+  require(!error, "{}", kNoCurrentFolder);
 }
 
 // `bmojo VERB`, or `bmojo` where the mistake is in the verb itself.
@@ -70,6 +102,55 @@ std::string help_hint(const CLI::App& app) {
   std::string command = "bmojo";
   for (const auto* verb : app.get_subcommands()) command += " " + verb->get_name();
   return command + " --help";
+}
+
+std::vector<std::string> names_of(const std::vector<CLI::App*>& verbs) {
+  std::vector<std::string> names;
+  for (const auto* verb : verbs) names.push_back(verb->get_name());
+  return names;
+}
+
+std::vector<std::string> flags_of(const CLI::App& verb) {
+  std::vector<std::string> flags;
+  for (const auto* option : verb.get_options())
+    for (const auto& name : option->get_lnames()) flags.push_back(name);
+  return flags;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& names,
+                         std::string_view dashes = "") {
+  const auto meant = nearest(word, names);
+  return meant.empty() ? "" : fmt::format("did you mean {}{}? ", dashes, meant);
+}
+
+// The library's words for a flag without its value and for one with several, in ours.
+std::string explain_count(const CLI::App& verb, const std::string& message) {
+  for (const auto* option : verb.get_options()) {
+    const auto name = option->get_name();
+    if (!message.starts_with(name + ": ")) continue;
+    return option->count() > 1
+               ? fmt::format("{}: must be given once, got it {} times", name, option->count())
+               : fmt::format("{}: must have a value, got none", name);
+  }
+  return message;
+}
+
+// What is not known goes first: a flag that is needed and misspelt is not missing.
+std::string explain(const CLI::App& app, const CLI::ParseError& mistake) {
+  const auto given = app.get_subcommands();
+  const CLI::App& verb = given.empty() ? app : *given.front();
+  const auto see = "see " + help_hint(app);
+  if (const auto rest = app.remaining(/*recurse=*/true); !rest.empty()) {
+    const auto word = rest.front().substr(0, rest.front().find('='));
+    if (!word.starts_with('-'))
+      return fmt::format("{}: unexpected argument; {}", in_quotes(word), see);
+    const auto bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+    return fmt::format("{}: unknown flag; {}{}", word, did_you_mean(bare, flags_of(verb), "--"),
+                       see);
+  }
+  const std::string message = mistake.what();
+  const bool is_count = dynamic_cast<const CLI::ArgumentMismatch*>(&mistake) != nullptr;
+  return fmt::format("{}; {}", is_count ? explain_count(verb, message) : message, see);
 }
 
 void build(CLI::App& app, std::initializer_list<AddVerb> verbs) {
@@ -92,15 +173,29 @@ bool has_verb(const CLI::App& app, std::string_view name) {
               .empty();
 }
 
-void dispatch(CLI::App& app, int argc, char** argv, Otherwise otherwise) {
-  const std::string_view first = argc > 1 ? argv[1] : "";
+void dispatch(CLI::App& app, int argc, char** argv, const Elsewhere& elsewhere) {
+  const std::string first = argc > 1 ? argv[1] : "";
   require(argc > 1, "a verb is needed, got none; bmojo --help lists them");
+  if (std::ranges::find(elsewhere.verbs, first) != elsewhere.verbs.end()) elsewhere.run(argv);
   if (!first.starts_with('-') && !has_verb(app, first)) {
-    if (otherwise != nullptr) otherwise(argc, argv);
-    fail("verb {} is not known; bmojo --help lists them all", in_quotes(first));
+    auto verbs = names_of(app.get_subcommands({}));
+    verbs.insert(verbs.end(), elsewhere.verbs.begin(), elsewhere.verbs.end());
+    fail("{}: unknown verb; {}bmojo --help lists them all", in_quotes(first),
+         did_you_mean(first, verbs));
   }
   app.parse(argc, argv);
   require(!app.get_subcommands().empty(), "a verb is needed, got none; bmojo --help lists them");
+}
+
+void add_settings(CLI::App& verb, std::vector<std::string>& settings, const std::string& help) {
+  using Settings = std::vector<std::string>;
+  const auto set = [&settings](const Settings& given) {
+    require_set_once(given);
+    settings = given;
+  };
+  verb.add_option_function<Settings>("--set", set, help)
+      ->option_text("key=value")
+      ->allow_extra_args(false);
 }
 
 // Results count as delivered only when the last of them has left the buffer.
@@ -112,19 +207,21 @@ void flush_results() {
 }  // namespace
 
 int run(int argc, char** argv, const char* program, std::initializer_list<AddVerb> verbs,
-        Otherwise otherwise) {
+        const Elsewhere& elsewhere) {
   install_signals();
+  fill_standard_descriptors();
   CLI::App app("B'MOJO: language models with eidetic and fading memory", program);
   try {
+    check_current_folder();
     build(app, verbs);
-    dispatch(app, argc, argv, otherwise);
+    dispatch(app, argc, argv, elsewhere);
     flush_results();
     return kDone;
   } catch (const CLI::Success& request) {
     app.exit(request);
-    return std::cout.flush() ? kDone : report("stdout: writing failed", kRunFailed);
+    return std::cout.flush() ? kDone : report_failure("stdout: writing failed");
   } catch (const CLI::ParseError& mistake) {
-    return report(fmt::format("{}; see {}", mistake.what(), help_hint(app)), kMistake);
+    return report(explain(app, mistake), kMistake);
   } catch (const Exit& ended) {
     return ended.code;
   } catch (const Interrupted& interrupted) {
@@ -138,7 +235,7 @@ int run(int argc, char** argv, const char* program, std::initializer_list<AddVer
   } catch (const std::bad_alloc&) {
     return report("out of memory; choose a smaller model, batch or length", kRunFailed);
   } catch (const std::exception& failure) {
-    return report(failure.what(), kRunFailed);
+    return report_failure(failure.what());
   }
 }
 
@@ -156,13 +253,10 @@ void add_common(CLI::App& verb, Common& common) {
   const char* group = "Everywhere";
   verb.add_flag("--json", common.json, "Print JSON and nothing else on stdout")->group(group);
   verb.add_flag("--quiet", common.quiet, "No progress on stderr")->group(group);
-  verb.add_option("--threads", common.threads, "Threads (default: all cores)")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
-      ->option_text("N")
+  add_number(verb, {"--threads", "Threads (default: all cores)", 1, 4096, "N"}, common.threads)
       ->group(group);
-  verb.add_option("--seed", common.seed, "Seed of what is random (default: 0)")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX))
-      ->option_text("N")
+  add_number(verb, {"--seed", "Seed of what is random (default: 0)", 0, INT64_MAX, "N"},
+             common.seed)
       ->group(group);
 }
 
@@ -171,13 +265,19 @@ void add_model_choice(CLI::App& verb, ModelChoice& choice) {
       ->option_text("NAME");
   verb.add_option("--config", choice.config, "A config.json, or a folder with one")
       ->option_text("FILE");
-  verb.add_option("--set", choice.set, "Change a field; may be repeated")
-      ->option_text("key=value")
-      ->allow_extra_args(false);
+  add_settings(verb, choice.set, "Change a field; may be repeated");
 }
 
 bool is_given(const ModelChoice& choice) {
   return !choice.preset.empty() || !choice.config.empty() || !choice.set.empty();
+}
+
+void require_set_once(const std::vector<std::string>& settings) {
+  std::set<std::string> seen;
+  for (const auto& assignment : settings) {
+    const auto key = assignment.substr(0, assignment.find('='));
+    require(seen.insert(key).second, "--set: {} must be set once, got it twice", in_quotes(key));
+  }
 }
 
 Config resolve(const ModelChoice& choice) {
@@ -192,9 +292,7 @@ Config resolve(const ModelChoice& choice) {
 }
 
 void add_memory_settings(CLI::App& verb, std::vector<std::string>& settings) {
-  verb.add_option("--set", settings, "eidetic_tokens, fading_tokens or window")
-      ->option_text("key=value")
-      ->allow_extra_args(false);
+  add_settings(verb, settings, "eidetic_tokens, fading_tokens or window");
 }
 
 void apply_memory_settings(Config& config, const std::vector<std::string>& settings) {

@@ -4,20 +4,30 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "bmojo/base/number.h"
 #include "bmojo/model/config.h"
 
 namespace bmojo {
 
+inline constexpr const char* kNoCurrentFolder =
+    "current folder: must exist, got one that has been removed; cd to another";
+
 using AddVerb = void (*)(CLI::App& app);
-using Otherwise = void (*)(int argc, char** argv);
+
+// Verbs that another program runs; `run` does not return.
+struct Elsewhere {
+  std::vector<std::string> verbs;
+  void (*run)(char** argv) = nullptr;
+};
 
 // Runs the verb in argv and turns whatever it throws into one line on stderr and an exit code:
-// 0 done, 1 the run failed, 2 the caller's mistake, 128 + signal interrupted. A verb that is not in
-// `verbs` goes to `otherwise`, which need not return.
+// 0 done, 1 the run failed, 2 the caller's mistake, 128 + signal interrupted. Where nobody reads
+// stdout any more (`bmojo … | head`), it ends without a word, as SIGPIPE would: 141.
 int run(int argc, char** argv, const char* program, std::initializer_list<AddVerb> verbs,
-        Otherwise otherwise = nullptr);
+        const Elsewhere& elsewhere = {});
 
 // SIGINT, SIGTERM and SIGHUP end the program at once, until defer_interrupts(): then they wait for
 // the next check_interrupted(), which throws, so that destructors remove what is partly written. A
@@ -35,6 +45,22 @@ void defer_interrupts();
 void check_interrupted();
 int interrupted_by();  // the signal that waits, or 0
 
+// A flag with a number, in base 10.
+template <typename Number>
+struct NumberFlag {
+  std::string name, help;
+  Number least, most;
+  std::string text;  // of its value, for the help
+};
+template <typename Number>
+CLI::Option* add_number(CLI::App& verb, const NumberFlag<std::type_identity_t<Number>>& flag,
+                        Number& value) {
+  const auto set = [flag, &value](const std::string& text) {
+    value = parse_number(text, flag.name, flag.least, flag.most);
+  };
+  return verb.add_option_function<std::string>(flag.name, set, flag.help)->option_text(flag.text);
+}
+
 // The flags every verb has.
 struct Common {
   bool quiet = false, json = false;
@@ -49,6 +75,9 @@ struct ModelChoice {
   std::vector<std::string> set;
 };
 void add_model_choice(CLI::App& verb, ModelChoice& choice);
+// Error where --set names a field twice: the last value would win in silence. The flags here check
+// it themselves.
+void require_set_once(const std::vector<std::string>& settings);
 bool is_given(const ModelChoice& choice);
 Config resolve(const ModelChoice& choice);  // validated
 

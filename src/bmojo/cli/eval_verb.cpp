@@ -98,12 +98,10 @@ void add_eval_verb(CLI::App& app) {
       ->option_text("NAME[:...]");
   verb->add_option("--data", options->data, "Token shards, read as one text")
       ->option_text("PATH...");
-  verb->add_option("--sequences", options->sequences, "Sequences of a task")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->option_text("N [1000]");
-  verb->add_option("--batch", options->batch, "Sequences at once")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->option_text("N [16]");
+  add_number(*verb, {"--sequences", "Sequences of a task", 1, int64_t{1} << 40, "N [1000]"},
+             options->sequences);
+  add_number(*verb, {"--batch", "Sequences at once", 1, int64_t{1} << 20, "N [16]"},
+             options->batch);
   add_memory_settings(*verb, options->set);
   add_common(*verb, options->common);
   verb->callback([options] { run_verb([&] { run_eval(*options); }); });

@@ -1,7 +1,6 @@
 #include <torch/torch.h>
 
 #include <charconv>
-#include <cmath>
 #include <memory>
 
 #include "bmojo/base/error.h"
@@ -36,9 +35,6 @@ std::vector<int64_t> parse_ids(std::string_view text) {
 
 void run_generate(const Options& options) {
   torch::NoGradGuard no_grad;
-  for (const double value :
-       {options.sampling.temperature, options.sampling.top_p, options.sampling.min_p})
-    require(std::isfinite(value), "generate: --temperature, --top-p and --min-p must be numbers");
   const auto ids = parse_ids(options.prompt);
   use_threads(options.common.threads);
   const auto model = load_model(options.model, options.set);
@@ -66,25 +62,22 @@ void add_generate_verb(CLI::App& app) {
   auto* verb = app.add_subcommand("generate", "Continue a prompt of token ids");
   verb->add_option("--model", options->model, "Checkpoint folder")->option_text("DIR")->required();
   verb->add_option("--ids", options->prompt, "The prompt")->option_text("1,2,3")->required();
-  verb->add_option("--max-tokens", options->sampling.max_tokens, "Tokens to add")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->option_text("N [32]");
-  verb->add_option("--temperature", options->sampling.temperature, "0 takes the most likely")
-      ->check(CLI::Range(0.0, 1e6))
-      ->option_text("T [1]");
-  verb->add_option("--top-k", options->sampling.top_k, "Draw from the K most likely; 0 = all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-      ->option_text("K [0]");
-  verb->add_option("--top-p", options->sampling.top_p, "Draw from the fewest that hold this mass")
-      ->check(CLI::Range(0.0, 1.0))
-      ->option_text("P [1]");
-  verb->add_option("--min-p", options->sampling.min_p,
-                   "Leave out what is P times less likely than the first")
-      ->check(CLI::Range(0.0, 1.0))
-      ->option_text("P [0]");
-  verb->add_option("--num-samples", options->num_samples, "Continuations, with seeds N, N+1, ...")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->option_text("N [1]");
+  add_number(*verb, {"--max-tokens", "Tokens to add", 1, int64_t{1} << 40, "N [32]"},
+             options->sampling.max_tokens);
+  add_number(*verb, {"--temperature", "0 takes the most likely", 0.0, 1e6, "T [1]"},
+             options->sampling.temperature);
+  add_number(*verb,
+             {"--top-k", "Draw from the K most likely; 0 = all", 0, int64_t{1} << 40, "K [0]"},
+             options->sampling.top_k);
+  add_number(*verb, {"--top-p", "Draw from the fewest that hold this mass", 0.0, 1.0, "P [1]"},
+             options->sampling.top_p);
+  add_number(*verb,
+             {"--min-p", "Leave out what is P times less likely than the first", 0.0, 1.0, "P [0]"},
+             options->sampling.min_p);
+  add_number(
+      *verb,
+      {"--num-samples", "Continuations, with seeds N, N+1, ...", 1, int64_t{1} << 40, "N [1]"},
+      options->num_samples);
   verb->add_flag("--ignore-eos", options->sampling.ignore_eos,
                  "Go on after the end-of-sequence token");
   add_memory_settings(*verb, options->set);

@@ -1,12 +1,11 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <optional>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/input.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/model/safetensors.h"
@@ -38,15 +37,11 @@ Ids parse_line(const std::string& text, const std::string& subject) {
 }
 
 std::vector<Ids> read_lines(const std::string& path, const Config& config) {
-  std::ifstream file;
-  if (path != "-") file.open(path);
-  require(path == "-" || file.good(), "{}: file must be readable, got none", path);
-  std::istream& in = path == "-" ? std::cin : file;
+  LineReader reader(path);
   std::vector<Ids> lines;
-  for (std::string text; std::getline(in, text);) {
-    const auto subject = fmt::format("{}:{}", path, lines.size() + 1);
-    lines.push_back(parse_line(text, subject));
-    check_ids(lines.back(), config, subject);
+  for (std::string text; reader.next(text);) {
+    lines.push_back(parse_line(text, reader.where()));
+    check_ids(lines.back(), config, reader.where());
   }
   require(!lines.empty(), "{}: must hold at least one line, got none", path);
   return lines;
@@ -154,12 +149,10 @@ void add_score_verb(CLI::App& app) {
   verb->add_option("--engine", options->engine, "torch (a native engine is not in this version)")
       ->check(CLI::IsMember({"torch"}))
       ->option_text("torch");
-  verb->add_option("--chunk", options->chunk, "Tokens fed at once; 1 = step by step")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->option_text("N [512]");
-  verb->add_option("--batch", options->batch, "Lines at once")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->option_text("N [1]");
+  add_number(*verb,
+             {"--chunk", "Tokens fed at once; 1 = step by step", 1, int64_t{1} << 20, "N [512]"},
+             options->chunk);
+  add_number(*verb, {"--batch", "Lines at once", 1, int64_t{1} << 20, "N [1]"}, options->batch);
   add_memory_settings(*verb, options->set);
   add_common(*verb, options->common);
   verb->callback([options] { run_verb([&] { run_score(*options); }); });

@@ -56,9 +56,7 @@ void add_task_verb(CLI::App& app) {
   verb->add_option("task", options->task, "NAME:key=value,..., or NAME for a small example")
       ->required();
   verb->add_flag("--show", options->show, "Print a test sequence, the answers marked");
-  verb->add_option("--number", options->number, "Which sequence")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 60))
-      ->option_text("N [0]");
+  add_number(*verb, {"--number", "Which sequence", 0, int64_t{1} << 60, "N [0]"}, options->number);
   add_common(*verb, options->common);
   verb->callback([options] { run_task(*options); });
 }

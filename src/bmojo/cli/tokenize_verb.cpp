@@ -90,9 +90,8 @@ void add_tokenize_verb(CLI::App& app) {
       ->required();
   verb->add_option("--field", options->field, "The field of a .jsonl line that holds its text")
       ->option_text("NAME [text]");
-  verb->add_option("--shard-tokens", options->shard_tokens, "Tokens that fill a shard")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->option_text("N [2^28]");
+  add_number(*verb, {"--shard-tokens", "Tokens that fill a shard", 1, int64_t{1} << 40, "N [2^28]"},
+             options->shard_tokens);
   add_common(*verb, options->common);
   verb->callback([options] { run_tokenize(*options); });
 }
