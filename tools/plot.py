@@ -9,8 +9,11 @@ import argparse
 import json
 import math
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 from metrics import Mistake, Run, is_number, names_of, printable, read_metrics, smooth
@@ -260,28 +263,47 @@ def scalars(row):
                 yield f"memories/layer_{memory['layer']}/{key}", value
 
 
+def write_event_file(run, path):
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    # Wall times as they were: the file was last written at the run's last step.
+    end = (run.folder / "metrics.jsonl").stat().st_mtime
+    last = run.rows[-1].get("seconds")
+    with open(path, "wb") as file:
+        writer = RecordWriter(file)
+        writer.write(Event(wall_time=end, file_version="brain.Event:2").SerializeToString())
+        for row in run.rows:
+            known = is_number(last) and is_number(row.get("seconds"))
+            wall = end - last + row["seconds"] if known else end
+            values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars(row)]
+            event = Event(wall_time=wall, step=row["step"], summary=Summary(value=values))
+            writer.write(event.SerializeToString())
+
+
 def write_events(runs, folder):
-    """A sub-folder a run. Event files that an earlier call wrote there are replaced."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as missing:
-        raise Mistake("--tensorboard: needs torch's Python side and the package tensorboard, got "
-                      f"no {missing.name or 'usable one'}; run make setup") from None
+    """A sub-folder a run. Event files that an earlier call wrote there are replaced, when all new
+    ones are whole."""
     suffix = ".bmojo"
-    for run in runs:
-        target = folder / run.name
-        before = list(target.glob(f"events.out.tfevents.*{suffix}"))
-        # Wall times as they were: the file was last written at the run's last step.
-        end = (run.folder / "metrics.jsonl").stat().st_mtime
-        last = run.rows[-1].get("seconds")
-        with SummaryWriter(target, max_queue=1000, filename_suffix=suffix) as writer:
-            for row in run.rows:
-                known = is_number(last) and is_number(row.get("seconds"))
-                wall = end - last + row["seconds"] if known else end
-                for name, value in scalars(row):
-                    writer.add_scalar(name, value, row["step"], walltime=wall)
-        for path in before:
-            path.unlink()
+    name = f"events.out.tfevents.{int(time.time()):010}.{os.getpid()}{suffix}"
+    beside = next(parent for parent in folder.absolute().parents if parent.is_dir())
+    part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=beside))
+    try:
+        for number, run in enumerate(runs):
+            write_event_file(run, part / str(number))
+        for number, run in enumerate(runs):
+            target = folder / run.name
+            target.mkdir(parents=True, exist_ok=True)
+            before = list(target.glob(f"events.out.tfevents.*{suffix}"))
+            os.replace(part / str(number), target / name)
+            for path in before:
+                path.unlink()
+    except ImportError as missing:
+        raise Mistake("--tensorboard: needs the Python package tensorboard, got no "
+                      f"{missing.name or 'usable one'}; run make setup") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -332,18 +354,30 @@ def plot(arguments):
     report(options, runs, draw(runs, options.out))
 
 
+def in_words(error):
+    """Without the number that the system gives it."""
+    if not getattr(error, "strerror", None):
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+
+
 def main(arguments=None):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.stdout.reconfigure(errors="backslashreplace")  # a path need not be text
     try:
         plot(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nobody reads what is said: as SIGPIPE would end it. Python would try once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (Mistake, FileNotFoundError, FileExistsError, NotADirectoryError,
             PermissionError) as mistake:
-        message, code = str(mistake), 2
+        message, code = in_words(mistake), 2
     except ImportError as missing:
         message, code = f"needs the Python package {missing.name}; run make setup", 2
     except OSError as failure:
-        message, code = str(failure), 1
+        message, code = in_words(failure), 1
     except KeyboardInterrupt:
         message, code = "interrupted; nothing partly written is left", 130
     else:

@@ -352,11 +352,11 @@ def test_the_script_ends_with_the_program(project, run, tmp_path):
 
 
 def test_tensorboard_that_is_absent(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
     out = tmp_path / "a.png"
     assert plot.main([str(run), "--out", str(out), "--tensorboard", str(tmp_path / "t")]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("plot: --tensorboard: needs torch's Python side and the package")
+    assert error.startswith("plot: --tensorboard: needs the Python package tensorboard, got no ")
     assert error.count("\n") == 1 and error.endswith("; run make setup\n")
     assert not out.exists() and not (tmp_path / "t").exists()
 
@@ -371,9 +371,39 @@ def events(folder):
             for name in found.Tags()["scalars"]}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None or
-                    importlib.util.find_spec("torch") is None,
-                    reason="needs torch's Python side and the package tensorboard: make setup")
+needs_tensorboard = pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None,
+                                       reason="needs the package tensorboard: make setup")
+
+
+@needs_tensorboard
+def test_event_files_that_cannot_be_written(bmojo, run, tmp_path):
+    """Not one of them is left, nor a folder for them; those of an earlier call stay."""
+    target = tmp_path / "new" / "events"
+    flags = [run, "--tensorboard", target, "--out", tmp_path / "a.png"]
+    message = bmojo("plot", *flags, code=1, file_limit=4096)
+    assert message == "bmojo: plot: File too large"
+    assert listing(tmp_path) == ["run"]
+    bmojo("plot", *flags)
+    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    assert len(before) == 1
+    bmojo("plot", *flags, code=1, file_limit=4096)
+    assert before == {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    assert listing(tmp_path) == ["a.png", "new", "run"] and listing(tmp_path / "new") == ["events"]
+    (tmp_path / "file").write_text("")
+    flags[2] = tmp_path / "file"
+    assert bmojo("plot", *flags, code=2) == f"bmojo: plot: {tmp_path}/file/run: Not a directory"
+
+
+def test_where_nobody_reads_the_picture_is_drawn(bmojo, run):
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run([bmojo.path, "plot", run], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, b"")
+    assert listing(run) == ["metrics.jsonl", "metrics.png"]
+
+
+@needs_tensorboard
 def test_event_files_hold_every_scalar(bmojo, tmp_path):
     rows = [line(step, layers=(1,) if step % 2 == 0 else ()) for step in range(1, 11)]
     runs = [write_run(tmp_path / name, rows) for name in ("a", "b")]

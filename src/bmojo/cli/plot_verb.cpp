@@ -132,6 +132,8 @@ void run_plot(const Options& options) {
     if (!options.common.quiet) std::fputs(messages.c_str(), stderr);
     return;
   }
+  // Nobody reads what the script says on our stdout.
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGPIPE) throw Exit{WEXITSTATUS(status)};
   std::string line(last_line(messages));
   const bool exited = WIFEXITED(status);
   if (line.empty())
