@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -339,6 +340,20 @@ def test_mistakes_exit_2_with_one_line(bmojo, tmp_path):
     ]:
         assert message in bmojo("tokenize", *args, code=2, cwd=tmp_path, timeout=60)
     assert listing(tmp_path) == before and listing(tmp_path / "full") == ["x"]
+
+
+def test_sentencepiece_must_be_beside_the_program(bmojo, models, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    shutil.copy(bmojo.path, tmp_path / "bmojo")
+    alone = type(bmojo)(tmp_path)
+    flags = ["tokenize", "--tokenizer", models["cut"], "--out", tmp_path / "out"]
+    flags.append(tmp_path / "a.txt")
+    module = tmp_path / "bmojo-sentencepiece.so"
+    assert alone(*flags, code=1) == f"bmojo: tokenizer: needs {module}, got none; build again"
+    module.write_text("no module")
+    message = alone(*flags, code=1)
+    assert message.startswith(f"bmojo: tokenizer: needs {module}, got ")
+    assert message.endswith("; build again") and not (tmp_path / "out").exists()
 
 
 def test_parents_of_the_folder_are_made(bmojo, tmp_path):

@@ -20,8 +20,8 @@ void* load_module() {
   const auto path = program.parent_path() / "bmojo-sentencepiece.so";
   void* module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | kOwnNamesFirst);
   if (module == nullptr)
-    throw RunError(
-        fmt::format("tokenizer: the module for SentencePiece cannot be loaded: {}", ::dlerror()));
+    throw RunError(fmt::format("tokenizer: needs {}, got {}; build again", path.string(),
+                               std::filesystem::exists(path) ? ::dlerror() : "none"));
   return module;
 }
 
@@ -31,7 +31,8 @@ std::unique_ptr<Pieces> make_pieces() {
   static void* const module = load_module();
   using Make = Pieces* (*)();
   const auto make = reinterpret_cast<Make>(::dlsym(module, "bmojo_make_pieces"));
-  if (make == nullptr) throw RunError("tokenizer: the module for SentencePiece is another one's");
+  if (make == nullptr)
+    throw RunError("tokenizer: bmojo-sentencepiece.so must be of this version, got another");
   return std::unique_ptr<Pieces>(make());
 }
 
