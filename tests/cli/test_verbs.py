@@ -132,11 +132,12 @@ def test_torch_verbs_run_bmojo_torch_beside(bmojo, tmp_path):
 
 
 def test_full_stdout_exits_1(bmojo):
-    for args in (["config", "--list"], ["config", "--preset", "bmojo-tiny"], ["--help"]):
+    long = ["task", "mqar:pairs=4,length=9000,vocab=40", "--show"]  # more than a buffer
+    for args in (["config", "--list"], ["config", "--preset", "bmojo-tiny"], ["--help"], long):
         with open("/dev/full", "wb") as full:
             result = subprocess.run([bmojo.path, *args], stdout=full, stderr=subprocess.PIPE)
         assert result.returncode == 1
-        assert re.fullmatch(rb"bmojo: [^\n]+\n", result.stderr)
+        assert re.fullmatch(rb"bmojo: stdout: writing failed[^\n]*\n", result.stderr)
 
 
 def run_unread(command, which, **options):

@@ -234,6 +234,10 @@ int run(int argc, char** argv, const char* program, std::initializer_list<AddVer
                   kMistake);
   } catch (const std::bad_alloc&) {
     return report("out of memory; choose a smaller model, batch or length", kRunFailed);
+  } catch (const std::system_error& failure) {  // what printing throws
+    return report_failure(std::ferror(stdout) == 0
+                              ? failure.what()
+                              : "stdout: writing failed: " + failure.code().message());
   } catch (const std::exception& failure) {
     return report_failure(failure.what());
   }
