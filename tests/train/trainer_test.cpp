@@ -457,14 +457,16 @@ TEST(Recipe, OfAListTheFirstDifferenceIsSaid) {
     }
     return "";
   };
+  const std::string anew = "; to change it, start anew in another --out";
   EXPECT_EQ(refused(started), "");
   EXPECT_EQ(refused(R"({"set": ["a=1", "b=3"]})"),
-            "--resume: set must be \"b=2\" in place 2, as run was started, got \"b=3\"");
+            "--resume: set must be \"b=2\" in place 2, as run was started, got \"b=3\"" + anew);
   EXPECT_EQ(refused(R"({"set": ["a=1"]})"),
-            "--resume: set must be \"b=2\" in place 2, as run was started, got none");
+            "--resume: set must be \"b=2\" in place 2, as run was started, got none" + anew);
   EXPECT_EQ(refused(R"({"set": ["a=1", "b=2", "c=3"]})"),
-            "--resume: set must be none in place 3, as run was started, got \"c=3\"");
-  EXPECT_EQ(refused(R"({"lr": 0.25})"), "--resume: lr must be 0.5, as run was started, got 0.25");
+            "--resume: set must be none in place 3, as run was started, got \"c=3\"" + anew);
+  EXPECT_EQ(refused(R"({"lr": 0.25})"),
+            "--resume: lr must be 0.5, as run was started, got 0.25" + anew);
 }
 
 }  // namespace
