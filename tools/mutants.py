@@ -1177,7 +1177,7 @@ MUTANTS = [
         "trial-memory-not-scaled", "cli/train_plan.cpp",
         "const auto part = static_cast<double>(shape->tokens()) / tokens;",
         "const double part = 1;",
-        "cli/train_plan test_the_memory_of_the_plan_is_that_of_the_run[bmojo-f-tiny]",
+        "cli/train_plan test_the_memory_of_the_plan_is_that_of_the_run[bmojo-f-tiny-1]",
         "memory of a micro-batch is that of the part of it that was tried",
     ),
     Mutant(

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/input.h"
 #include "tests/temp_folder.h"
 
 namespace bmojo {

@@ -29,10 +29,10 @@ std::vector<std::string> lines_of(const std::string& path) {
 TEST(ReadInput, IsTheWholeFile) {
   const TempFolder folder;
   const std::string text(200'000, 'x');
-  EXPECT_EQ(read_input(folder.write("x", text)), text);
-  EXPECT_EQ(read_input(folder.write("empty", "")), "");
-  EXPECT_EQ(read_input(folder.write("three", "abc"), 3), "abc");
-  EXPECT_TRUE(contains(message_of<Error>([&] { read_input(folder / "three", 2); }),
+  EXPECT_EQ(read_text(folder.write("x", text)), text);
+  EXPECT_EQ(read_text(folder.write("empty", "")), "");
+  EXPECT_EQ(read_text(folder.write("three", "abc"), 3), "abc");
+  EXPECT_TRUE(contains(message_of<Error>([&] { read_text(folder / "three", 2); }),
                        "three: must be at most 2 bytes, got more"));
 }
 
@@ -40,7 +40,7 @@ TEST(ReadInput, RefusesWhatIsNoRegularFile) {
   const TempFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   const auto refusal = [](const std::filesystem::path& path) {
-    return message_of<Error>([&] { read_input(path); });
+    return message_of<Error>([&] { read_text(path); });
   };
   EXPECT_EQ(refusal(folder / "pipe"),
             (folder / "pipe").string() +
@@ -50,7 +50,7 @@ TEST(ReadInput, RefusesWhatIsNoRegularFile) {
             folder.path().string() + ": must be a regular file, got a folder");
   EXPECT_TRUE(contains(refusal(folder / "no"), "must be a readable file, got No such file"));
   // A regular file whose first byte cannot be read.
-  EXPECT_TRUE(contains(message_of<RunError>([] { read_input("/proc/self/mem"); }),
+  EXPECT_TRUE(contains(message_of<RunError>([] { read_text("/proc/self/mem"); }),
                        "/proc/self/mem: reading failed: Input/output error"));
 }
 

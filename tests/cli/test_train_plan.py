@@ -42,21 +42,23 @@ def test_dry_run_prints_the_plan(bmojo, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-SHAPES = {  # hidden size, layers, length, sequences at once, tried, more flags
-    "bmojo-tiny": (256, 3, 512, 4, 4, ["--set", "window=64"]),
-    "bmojo-f-tiny": (128, 4, 1024, 8, 4, ["--set", "window=64"]),
-    "mamba-tiny": (256, 4, 512, 4, 4, []),
-    "transformer-tiny": (128, 4, 1024, 2, 2, ["--set", "window=0"]),
-    "hybrid-tiny": (512, 2, 256, 4, 4, ["--recompute"]),
-}
+SHAPES = [  # preset, hidden size, layers, length, sequences at once, times, tried, more flags
+    ("bmojo-tiny", 256, 3, 512, 4, 1, 4, ["--set", "window=64"]),
+    ("bmojo-tiny", 256, 3, 256, 2, 3, 2, ["--set", "window=64"]),
+    ("bmojo-f-tiny", 128, 4, 1024, 8, 1, 4, ["--set", "window=64"]),
+    ("mamba-tiny", 256, 4, 512, 4, 1, 4, []),
+    ("transformer-tiny", 128, 4, 1024, 2, 1, 2, ["--set", "window=0"]),
+    ("hybrid-tiny", 512, 2, 256, 4, 1, 4, ["--recompute"]),
+]
 
 
-@pytest.mark.parametrize("family", SHAPES)
-def test_the_memory_of_the_plan_is_that_of_the_run(bmojo, tmp_path, family):
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape[0]}-{shape[5]}")
+def test_the_memory_of_the_plan_is_that_of_the_run(bmojo, tmp_path, shape):
     """Within 15 %: a run also validates and saves, and the heap is cut up a little further."""
-    width, layers, length, rows, tried, more = SHAPES[family]
+    family, width, layers, length, rows, times, tried, more = shape
     recipe = ["--preset", family, "--set", f"hidden_size={width}", "--set", f"num_layers={layers}",
-              "--task", f"mqar:pairs=16,length={length},vocab=256", "--batch-tokens", rows * length,
+              "--task", f"mqar:pairs=16,length={length},vocab=256", "--batch-tokens",
+              times * rows * length,
               "--micro-batch", rows, "--steps", 2, "--eval-tokens", length, "--threads", 1, *more]
     plan = bmojo.json("train", *recipe, "--dry-run")
     peak = bmojo.json("train", *recipe, "--quiet", "--out", tmp_path / "run")["peak_memory_bytes"]

@@ -6,6 +6,7 @@
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
+#include "bmojo/base/input.h"
 #include "bmojo/base/random.h"
 #include "tests/temp_folder.h"
 

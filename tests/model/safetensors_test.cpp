@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/input.h"
 #include "bmojo/base/json.h"
 #include "tests/temp_folder.h"
 

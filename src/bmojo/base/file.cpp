@@ -325,30 +325,4 @@ void write_folder(const fs::path& path, const std::function<void(const fs::path&
   sync_path(folder_of(target));
 }
 
-std::string read_text(const fs::path& path, size_t limit) {
-  const Descriptor descriptor(open_to_read(path));
-  require(descriptor >= 0, "{}: must be a readable file, got {}", shown(path), reason());
-  const struct stat status = status_of(descriptor, path);
-  require(!S_ISDIR(status.st_mode), "{}: must be a file, got a folder", shown(path));
-
-  // To the end and not to st_size: pipes have none. One byte of room tells the end from the limit.
-  limit = std::min(limit, std::string().max_size() - 1);
-  std::string text;
-  size_t size = 0;
-  while (true) {
-    if (size == text.size()) {
-      const auto expected = static_cast<size_t>(status.st_size);
-      text.resize(std::min(limit, std::max(expected, 2 * size + 4096)) + 1);
-    }
-    const ssize_t count =
-        retried([&] { return ::read(descriptor, text.data() + size, text.size() - size); });
-    if (count < 0) fail_run(path, "reading");
-    if (count == 0) break;
-    size += static_cast<size_t>(count);
-    require(size <= limit, "{}: must be at most {} bytes, got more", shown(path), limit);
-  }
-  text.resize(size);
-  return text;
-}
-
 }  // namespace bmojo

@@ -105,7 +105,4 @@ class LockedFile {
   int descriptor_ = -1;
 };
 
-// The whole of a small text file; larger than `limit` bytes is an Error.
-std::string read_text(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
-
 }  // namespace bmojo

@@ -1,25 +1,16 @@
 #include "bmojo/base/input.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <system_error>
 
-#include "bmojo/base/error.h"
-#include "bmojo/base/file.h"
+#include "bmojo/base/descriptor.h"
 
 namespace bmojo {
 namespace {
 
-std::string reason() { return std::generic_category().message(errno); }
-
 // O_NONBLOCK: without it, opening a pipe would wait for its writer.
 int open_regular(const std::filesystem::path& path, std::string_view remedy) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int descriptor = open_to_read(path, O_NONBLOCK);
   require(descriptor >= 0, "{}: must be a readable file, got {}", shown(path), reason());
   struct stat status{};
   const bool known = ::fstat(descriptor, &status) == 0;
@@ -39,8 +30,7 @@ int open_standard_input() {
 
 // How many bytes came; 0 at the end.
 size_t read_some(int descriptor, char* to, size_t count, const std::string& subject) {
-  ssize_t got = ::read(descriptor, to, count);
-  while (got < 0 && errno == EINTR) got = ::read(descriptor, to, count);
+  const ssize_t got = retried([&] { return ::read(descriptor, to, count); });
   if (got < 0) throw RunError(fmt::format("{}: reading failed: {}", subject, reason()));
   return static_cast<size_t>(got);
 }
@@ -53,15 +43,11 @@ bool starts_without_case(std::string_view text, std::string_view start) {
 
 }  // namespace
 
-std::string read_input(const std::filesystem::path& path, size_t limit) {
-  struct Closed {
-    int descriptor;
-    ~Closed() { ::close(descriptor); }
-  };
-  const Closed file{open_regular(path, "; write it to a file first")};
+std::string read_text(const std::filesystem::path& path, size_t limit) {
+  const Descriptor file(open_regular(path, "; write it to a file first"));
   std::string text;
   std::vector<char> part(size_t{1} << 16);
-  while (const size_t count = read_some(file.descriptor, part.data(), part.size(), shown(path))) {
+  while (const size_t count = read_some(file, part.data(), part.size(), shown(path))) {
     require(count <= limit - text.size(), "{}: must be at most {} bytes, got more", shown(path),
             limit);
     text.append(part.data(), count);

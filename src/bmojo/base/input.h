@@ -11,7 +11,7 @@ namespace bmojo {
 // The whole of a small regular file. Error where it is something else (a pipe would make the
 // program wait, a device might never end) or larger than `limit` bytes, RunError where reading
 // fails.
-std::string read_input(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
+std::string read_text(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
 
 // The lines of a regular file, or of standard input, whatever that is, for "-".
 class LineReader {

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iterator>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
+#include "bmojo/base/input.h"
+#include "bmojo/base/number.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/cli/command_line.h"
 #include "bmojo/data/task.h"
 #include "bmojo/train/run_file.h"
 
@@ -61,11 +64,8 @@ void set_value(const Field& field, const std::string& text, bool& value) {
 }
 template <typename Number>
 void set_value(const Field& field, const std::string& text, Number& value) {
-  const auto digits = std::string_view(text).substr(text.starts_with('+') ? 1 : 0);
-  const char* end = digits.data() + digits.size();
-  const auto [at, error] = std::from_chars(digits.data(), end, value);
-  require(error == std::errc() && at == end, "{}: must be a {}, got {}", flag_of(field.name),
-          std::is_integral_v<Number> ? "whole number below 2^63" : "number", in_quotes(text));
+  using Limits = std::numeric_limits<Number>;
+  value = parse_number(text, flag_of(field.name), Limits::lowest(), Limits::max());
   // Inside, less means: chosen.
   require(!(value < static_cast<Number>(field.least)), "{}: must be at least {}, got {}{}",
           flag_of(field.name), field.least, text,
@@ -78,6 +78,13 @@ void set_field(Recipe& recipe, const Flag& flag) {
   });
 }
 
+std::vector<std::string> settings_of(const Flags& flags) {
+  std::vector<std::string> settings;
+  for (const auto& flag : flags)
+    if (flag.field == "set") settings.push_back(flag.value);
+  return settings;
+}
+
 Flags flags_given(const CLI::App& verb) {
   Flags flags;
   for (const auto* option : verb.get_options()) {
@@ -85,6 +92,7 @@ Flags flags_given(const CLI::App& verb) {
     if (kind_of(field) == FieldKind::none) continue;
     for (const auto& value : option->results()) flags.push_back({field, value});
   }
+  require_set_once(settings_of(flags));
   return flags;
 }
 
@@ -118,6 +126,7 @@ Flags flags_of_file(const fs::path& path) {
     if (item.key == "tokens" && item.values == std::vector<std::string>{"0"}) continue;
     for (auto& flag : flags_of_item(item)) flags.push_back(std::move(flag));
   }
+  require_set_once(settings_of(flags));
   return flags;
 }
 
@@ -173,7 +182,6 @@ void add_recipe_flags(CLI::App& verb) {
       return;
     }
     auto* option = verb.add_option(name, help)->option_text(value)->type_name(value);
-    if (!kIsList<Value>) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (kIsList<Value>) option->expected(CLI::detail::expected_max_vector_size);
     if (field.name == "set") option->allow_extra_args(false);
   });

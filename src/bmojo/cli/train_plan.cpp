@@ -131,7 +131,8 @@ Estimate estimate(const Job& job, const train::Source& source) {
   const double weights = 16 * static_cast<double>(plan.parameters);  // gradients, both moments
   double seconds = 0, update_seconds = 0, activations = 0;
   if (const auto shape = trial_shape(config, whole)) {
-    const auto trial = train::try_steps(config, source, *shape, recipe.recompute);
+    const auto trial =
+        train::try_steps(config, source, *shape, recipe.recompute, plan.num_micro > 1);
     seconds = trial.seconds * flops_of(config, whole) / flops_of(config, *shape);
     update_seconds = trial.update_seconds;
     const auto part = static_cast<double>(shape->tokens()) / tokens;

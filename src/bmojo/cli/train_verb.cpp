@@ -127,7 +127,7 @@ Job prepare(Recipe recipe, const std::optional<Started>& started, const std::str
   return job;
 }
 
-void say(const std::string& text) { fmt::print(stderr, "{}\n", text); }
+void say(const std::string& text) { print_stderr(text + '\n'); }
 
 // The files that go with given weights. Of those beside text only what is known to be its
 // tokenizer's: a tokenizer.model, which prepare() has compared.
@@ -187,10 +187,10 @@ void print_result(const train::Trainer& trainer, const Options& options) {
              train::loss_text(trainer.last_loss()),
              best ? fmt::format(", best validation {:.4f}", *best) : "");
   if (!options.quiet)
-    fmt::print(stderr, "{} in this call, {:.1f} % of it reading, logging and saving; memory {}\n",
-               clock_text(trainer.seconds_running()),
-               100 * overhead.total() / trainer.seconds_running(),
-               si(static_cast<double>(peak_memory()), "B"));
+    say(fmt::format("{} in this call, {:.1f} % of it reading, logging and saving; memory {}",
+                    clock_text(trainer.seconds_running()),
+                    100 * overhead.total() / trainer.seconds_running(),
+                    si(static_cast<double>(peak_memory()), "B")));
 }
 
 std::string digest_of(const nn::Model& model) {

@@ -282,7 +282,7 @@ fs::path TokenData::tokenizer_file() const {
 std::string TokenData::tokenizer_text() const {
   const auto file = tokenizer_file();
   if (file.empty()) return "";
-  auto text = read_input(file);
+  auto text = read_text(file);
   const auto digest = digest_of_text(text);
   require(digest == tokenizer_digest(),
           "{}: digest must be {}, that of the shards' tokenizer, got {}", shown(file),

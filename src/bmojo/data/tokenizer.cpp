@@ -79,7 +79,7 @@ class SentencePiece final : public Tokenizer {
   bool dummy_prefix_ = false, cuttable_ = false;
 };
 
-SentencePiece::SentencePiece(const std::string& file) : model_(read_input(file)) {
+SentencePiece::SentencePiece(const std::string& file) : model_(read_text(file)) {
   const auto subject = printable(file);
   const auto other = mix_up(model_);
   require(other.empty(), "{}: must be a SentencePiece model, got {}", subject, other);

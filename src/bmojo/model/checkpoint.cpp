@@ -38,7 +38,7 @@ TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
   if (fs::exists(folder / kWeightsFile)) {
     files_.push_back(std::make_unique<SafetensorsFile>(folder / kWeightsFile));
   } else if (fs::exists(index_path)) {
-    const auto index = parse_json(read_input(index_path), index_path.string());
+    const auto index = parse_json(read_text(index_path), index_path.string());
     for (const auto& name : shard_names(index, index_path.string()))
       files_.push_back(std::make_unique<SafetensorsFile>(folder / name));
     for (const auto& [name, file] : index["weight_map"].items()) weight_map[name] = file;
@@ -110,7 +110,7 @@ Config load_config(const fs::path& file_or_folder) {
   require(fs::exists(file_or_folder), "{}: file must exist, got none", file_or_folder.string());
   const auto path =
       fs::is_directory(file_or_folder) ? file_or_folder / kConfigFile : file_or_folder;
-  return config_from_json(parse_json(read_input(path, size_t{1} << 20), path.string()),
+  return config_from_json(parse_json(read_text(path, size_t{1} << 20), path.string()),
                           path.string());
 }
 

@@ -156,7 +156,7 @@ Imported import_hugging_face(const fs::path& source, const fs::path& out,
           kConfigFile, fs::exists(source) ? "a file" : "nothing");
   const auto config_path = source / kConfigFile;
   const auto subject = printable(config_path.string());
-  const auto model = from_hugging_face(parse_json(read_input(config_path), subject), subject);
+  const auto model = from_hugging_face(parse_json(read_text(config_path), subject), subject);
   const TensorFolder tensors(source);
   const auto transfers = match(model, tensors);
   write_folder(out, [&](const fs::path& inside) {

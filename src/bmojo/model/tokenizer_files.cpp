@@ -19,7 +19,7 @@ TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const auto name = entry.path().filename().string();
     if (is_tokenizer_file(name) && entry.is_regular_file())
-      files[name] = read_input(entry.path(), kMostBytes);
+      files[name] = read_text(entry.path(), kMostBytes);
   }
   return files;
 }

@@ -24,6 +24,7 @@
 
 #include "bmojo/base/last_line.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/base/progress.h"
 #include "bmojo/base/second_signal.h"
 #include "bmojo/train/recipe.h"
 
@@ -149,7 +150,7 @@ bool is_interrupted(int status) {
 
 int say(std::string_view message, int code) {
   // A worker that was killed may have left its progress on the line.
-  fmt::print(stderr, "{}bmojo: {}\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[K" : "", message);
+  print_stderr(fmt::format("{}bmojo: {}\n", is_live_terminal() ? "\r\x1b[K" : "", message));
   return code;
 }
 

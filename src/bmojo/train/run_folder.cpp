@@ -9,6 +9,7 @@
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
+#include "bmojo/base/input.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/data/tokenizer.h"
 #include "bmojo/model/safetensors.h"

@@ -35,8 +35,8 @@ void backward(const nn::Model& model, const Batch& batch, const TrialShape& shap
 
 }  // namespace
 
-Trial try_steps(const Config& config, const Source& source, const TrialShape& shape,
-                bool recompute) {
+Trial try_steps(const Config& config, const Source& source, const TrialShape& shape, bool recompute,
+                bool accumulates) {
   const auto batch = columns(source.train(0, 0, shape.rows), 0, shape.length());
   nn::Model model(config, nn::fresh_parameters(config, 0));
   model.require_gradients();
@@ -45,7 +45,8 @@ Trial try_steps(const Config& config, const Source& source, const TrialShape& sh
   nn::AdamW optimizer({all});
   Trial trial{.num_scored = batch.num_scored};
   for (int i = 0; i < 2; ++i) {
-    for (auto& tensor : all.parameters) tensor.mutable_grad() = at::Tensor();
+    if (!accumulates)
+      for (auto& tensor : all.parameters) tensor.mutable_grad() = at::Tensor();
     trial.seconds = seconds_of([&] { backward(model, batch, shape, recompute); });
     trial.update_seconds = seconds_of([&] { optimizer.step(); });
   }

@@ -16,9 +16,10 @@ struct Trial {
   int64_t num_scored = 0;                  // tokens that entered the loss
 };
 
-// Two steps with fresh weights on the run's first tokens, the second of them timed. Writes nothing;
-// the heap keeps what they took.
-Trial try_steps(const Config& config, const Source& source, const TrialShape& shape,
-                bool recompute);
+// Two steps with fresh weights on the run's first tokens, the second of them timed. Where the run
+// `accumulates`, the second adds its gradients to those of the first, and both are there at once.
+// Writes nothing; the heap keeps what they took.
+Trial try_steps(const Config& config, const Source& source, const TrialShape& shape, bool recompute,
+                bool accumulates);
 
 }  // namespace bmojo::train
