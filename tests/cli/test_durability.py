@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from conftest import SMALL, listing
 from test_kill import check_same
-from training import RECIPE, TASK, TINY, losses, streams, weights
+from training import RECIPE, TASK, TINY, but, losses, streams, weights
 
 NO_ROOM, FAILED = "No space left on device", "Input/output error"
 CUT_SHORT = "reading failed: the file was cut short while in use, or its disk has failed"
@@ -26,8 +26,8 @@ CUT_SHORT = "reading failed: the file was cut short while in use, or its disk ha
 @pytest.fixture
 def recipe(text):
     """Two steps that are saved, with memories that are carried."""
-    return [*streams(text), "--set", "num_layers=1", "--threads", 1, "--steps", 2,
-            "--save-every", 1, "--eval-every", 2, "--keep", 1]
+    return but(streams(text), "--set", "num_layers=1", "--threads", 1, "--steps", 2,
+               "--save-every", 1, "--eval-every", 2, "--keep", 1)
 
 
 def logged_to(log):
@@ -50,7 +50,7 @@ def changes(log):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(bmojo, tmp_path, recipe, workers):
     run, log = tmp_path / "run", tmp_path / "log"
-    bmojo("train", *recipe, "--workers", workers, "--keep", 0, "--out", run, env=logged_to(log))
+    bmojo("train", *but(recipe, "--workers", workers, "--keep", 0), "--out", run, env=logged_to(log))
     done = changes(log)
 
     def places(*change):
@@ -103,9 +103,9 @@ def small_disk(tmp_path):
 def test_a_checkpoint_that_fills_the_disk(bmojo, tmp_path, small_disk):
     """Each takes 1.6 MB: the third finds no room."""
     fields = ("hidden_size=64", "ssm_inner_size=96", "mlp_size=192", "num_layers=2")
-    flags = [*TINY, *(word for field in fields for word in ("--set", field)), *TASK,
-             "--batch-tokens", 8 * 48, "--steps", 3, "--save-every", 1, "--keep", 0, "--eval-every",
-             0, "--quiet"]
+    flags = but([*TINY, *TASK], *(word for field in fields for word in ("--set", field)),
+                "--batch-tokens", 8 * 48, "--steps", 3, "--save-every", 1, "--keep", 0,
+                "--eval-every", 0, "--quiet")
     whole, run = tmp_path / "whole", small_disk / "run"
     bmojo("train", *flags, "--out", whole)
     size = sum(path.stat().st_size for path in (whole / "step-00000001").iterdir())

@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from training import metrics, streams, weights
+from training import but, metrics, streams, weights
 
 STEPS = 2  # the first saved by --save-every, the second as the best and the last
 MOST_CALLS = 1000
@@ -28,8 +28,8 @@ def start(bmojo, flags, **environment):
 @pytest.fixture
 def recipe(text):  # noqa: F811
     """Small, with memories that are carried: everything a checkpoint can hold."""
-    return [*streams(text), "--set", "num_layers=1", "--threads", 1, "--steps", STEPS,
-            "--save-every", 1, "--eval-every", 2, "--keep", 1]
+    return but(streams(text), "--set", "num_layers=1", "--threads", 1, "--steps", STEPS,
+               "--save-every", 1, "--eval-every", 2, "--keep", 1)
 
 
 def check_same(run, whole):

@@ -1,5 +1,6 @@
 """`bmojo train --resume`: unbroken to the bit, and what is refused."""
 
+import contextlib
 import json
 import os
 import re
@@ -8,10 +9,11 @@ import signal
 import subprocess
 import time
 import tomllib
+from pathlib import Path
 
 import pytest
 from conftest import SMALL
-from training import (MODEL, RECIPE, TASK, TINY, carried, contents, losses, metrics, streams,
+from training import (MODEL, RECIPE, TASK, TINY, but, carried, contents, losses, metrics, streams,
                       weights)
 
 
@@ -61,8 +63,8 @@ def test_a_signal_does_not_wait_for_a_long_step(bmojo, tmp_path, text):
     """Steps of many micro-batches, two of them left in their middle: the memories of before are
     saved."""
     whole, run = tmp_path / "whole", tmp_path / "run"
-    recipe = [*streams(text), "--segment", 64, "--bptt", 4, "--batch-tokens", 256 * 512,
-              "--micro-batch", 1, "--threads", 1, "--steps", 2, "--eval-every", 2]
+    recipe = but(streams(text), "--segment", 64, "--bptt", 4, "--batch-tokens", 256 * 512,
+                 "--micro-batch", 1, "--threads", 1, "--steps", 2, "--eval-every", 2)
     recipe.remove("--quiet")
     bmojo("train", *recipe, "--quiet", "--out", whole)
     for done in (0, 1):
@@ -139,22 +141,33 @@ def test_a_dry_run_refuses_what_the_run_would(bmojo, tmp_path):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_the_first_step_exits_130(bmojo, tmp_path, sent):
-    os.mkfifo(tmp_path / "model.json")
-    process = subprocess.Popen([bmojo.path, "train", "--config", tmp_path / "model.json", *TASK, "--out",
-                                tmp_path / "run"])
+    """The log of file changes is a pipe that is full: the program waits there before it makes the
+    run's folder."""
+    run, log = tmp_path / "run", tmp_path / "log"
+    os.mkfifo(log)
+    pipe = os.open(log, os.O_RDWR | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, bytes(4096))
+    process = subprocess.Popen([bmojo.path, "train", *map(str, RECIPE), "--steps", "3", "--out", run],
+                               env={**os.environ, "BMOJO_FILE_LOG": str(log)})
     try:
-        while process.poll() is None:
-            try:  # succeeds once it reads there
-                end = os.open(tmp_path / "model.json", os.O_WRONLY | os.O_NONBLOCK)
-                break
-            except OSError:
-                time.sleep(0.01)
+        while process.poll() is None and log not in open_files(process):
+            time.sleep(0.01)
         process.send_signal(sent)
         assert process.wait(timeout=60) == 130
-        os.close(end)
     finally:
         process.kill()
-    assert not (tmp_path / "run").exists()
+        os.close(pipe)
+    assert not run.exists()
+
+
+def open_files(process):
+    files = []
+    for name in Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            files.append(name.readlink())
+    return files
 
 
 def test_resume_refuses_a_model_that_was_edited(bmojo, tmp_path):
@@ -167,7 +180,7 @@ def test_resume_refuses_a_model_that_was_edited(bmojo, tmp_path):
     same, other = shutil.copy(file, tmp_path / "same.json"), tmp_path / "other.json"
     bmojo("train", "--resume", "--config", same, "--out", run, "--quiet")
     assert "file must exist" in bmojo("train", "--resume", "--config", other, "--out", run, code=2)
-    other.write_text(bmojo("config", *TINY, "--set", "hidden_size=24"))
+    other.write_text(bmojo("config", *but(TINY, "--set", "hidden_size=24")))
     for given in (["--config", other], []):
         assert "hidden_size must be 16" in bmojo("train", "--resume", *given, "--out", run, code=2)
         shutil.copy(other, file)
@@ -194,7 +207,7 @@ def test_resume_before_the_first_checkpoint(bmojo, tmp_path, text, changed):
         assert losses(run) == losses(whole) and weights(run) == weights(whole)
         return
     before = contents(run)
-    other = [*model, "--set", "hidden_size=24"]
+    other = but(model, "--set", "hidden_size=24")
     if changed == "config":
         file.write_text(bmojo("config", *other))
     elif changed in ("weights", "seed"):
@@ -255,7 +268,7 @@ def test_the_same_command_resumes(bmojo, tmp_path):
         run = tmp_path / name
         bmojo("train", *words, "--max-minutes", 1e-9, "--out", run)
         assert len(losses(run)) == 1
-        more = bmojo("train", *words, "--resume", "--tokens", 5000, "--out", run, code=2)
+        more = bmojo("train", *but(words, "--tokens", 5000), "--resume", "--out", run, code=2)
         assert "--resume: steps must be 4" in more
         bmojo("train", *words, "--resume", "--max-minutes", 0, "--out", run)
         assert len(losses(run)) == 4

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 from test_malformed import ABSENT, NORM, replace_tensor, truncate
-from training import RECIPE, TASK, TINY, streams
+from training import RECIPE, TASK, TINY, but, streams
 
 
 def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
@@ -89,8 +89,8 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
     assert refused(*TINY, *TASK, "--recompute=no") == (
         "bmojo: --recompute: must be true or false, got 'no'")
     assert bmojo.json("train", *TINY, *TASK, "--steps", "0100", "--dry-run")["steps"] == 100
-    assert refused(*TINY, *TASK, "--set", "fading_tokens=0", "--set", "fading_residual=false",
-                   "--set", "innovation_bias=false") == (
+    assert refused(*but([*TINY, *TASK], "--set", "fading_tokens=0", "--set",
+                        "fading_residual=false", "--set", "innovation_bias=false")) == (
         "bmojo: config: fading_tokens = 0 needs fading_residual or innovation_bias to train, got "
         "neither; the SSM would receive no gradient")
     assert refused(*TINY, *TASK, "--warmup", 2) == "bmojo: --warmup: must be from 0 to 1, got 2"
@@ -139,16 +139,16 @@ def test_every_refusal_names_a_way_on(bmojo, tmp_path):
     run, other = tmp_path / "run", tmp_path / "other"
     recipe = [*RECIPE, "--steps", 3, "--save-every", 1, "--eval-every", 0]
     bmojo("train", *recipe, "--out", run, code=1, file_limit=8000)  # the disk was full
-    assert bmojo("train", *recipe, "--lr", 1e-3, "--out", run, code=2) == (
+    assert bmojo("train", *but(recipe, "--lr", 1e-3), "--out", run, code=2) == (
         f"bmojo: --out: folder must be new or empty, got '{run}'; the run in it has no checkpoint "
         "yet: delete the folder, or start that run again with --resume")
-    assert bmojo("train", *recipe, "--lr", 1e-3, "--resume", "--out", run, code=2) == (
+    assert bmojo("train", *but(recipe, "--lr", 1e-3), "--resume", "--out", run, code=2) == (
         f"bmojo: --resume: lr must be 0.01, as {run} was started, got 0.001; to change it, start "
         "anew in another --out")
     shutil.copytree(run, other)
     bmojo("train", *recipe, "--resume", "--out", other)
     shutil.rmtree(run)
-    bmojo("train", *recipe, "--lr", 1e-3, "--out", run)
+    bmojo("train", *but(recipe, "--lr", 1e-3), "--out", run)
     assert bmojo("train", *recipe, "--out", other, code=2) == (
         f"bmojo: --out: folder must be new or empty, got '{other}'; add --resume to go on with the "
         "run in it, or name another one")

@@ -44,7 +44,7 @@ def test_dry_run_prints_the_plan(bmojo, tmp_path):
 
 SHAPES = [  # preset, hidden size, layers, length, sequences at once, times, tried, more flags
     ("bmojo-tiny", 256, 3, 512, 4, 1, 4, ["--set", "window=64"]),
-    ("bmojo-tiny", 256, 3, 256, 2, 3, 2, ["--set", "window=64"]),
+    ("bmojo-tiny", 256, 3, 512, 2, 3, 2, ["--set", "window=64"]),
     ("bmojo-f-tiny", 128, 4, 1024, 8, 1, 4, ["--set", "window=64"]),
     ("mamba-tiny", 256, 4, 512, 4, 1, 4, []),
     ("transformer-tiny", 128, 4, 1024, 2, 1, 2, ["--set", "window=0"]),

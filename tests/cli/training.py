@@ -14,6 +14,20 @@ WIDE = """hidden_size=256 num_layers=3 ssm_inner_size=256 ssm_dt_rank=16 num_hea
 head_size=64 window=64 mlp_size=512"""
 
 
+def but(recipe, *changes):
+    """The recipe with some flags, and fields of --set, said anew: `train` takes each once."""
+    def name(pair):
+        return pair[:1] if pair[0] != "--set" else (pair[0], str(pair[1]).split("=")[0])
+
+    def pairs(words):
+        at = [i for i, word in enumerate(words) if str(word).startswith("--")] + [len(words)]
+        return [tuple(words[i:j]) for i, j in zip(at, at[1:])]
+
+    later = pairs(changes)
+    stay = [pair for pair in pairs(recipe) if name(pair) not in map(name, later)]
+    return [word for pair in [*stay, *later] for word in pair]
+
+
 def metrics(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 

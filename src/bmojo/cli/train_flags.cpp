@@ -126,7 +126,6 @@ Flags flags_of_file(const fs::path& path) {
     if (item.key == "tokens" && item.values == std::vector<std::string>{"0"}) continue;
     for (auto& flag : flags_of_item(item)) flags.push_back(std::move(flag));
   }
-  require_set_once(settings_of(flags));
   return flags;
 }
 
@@ -191,7 +190,11 @@ Recipe load_recipe(const fs::path& run_file) { return recipe_of(flags_of_file(ru
 
 Recipe merged_recipe(const CLI::App& verb, const fs::path& run_file, const fs::path& resumed_file) {
   auto flags = flags_given(verb);
-  if (!run_file.empty()) flags = overridden(flags_of_file(run_file), flags, true);
+  if (!run_file.empty()) {
+    const auto filed = flags_of_file(run_file);
+    require_set_once(settings_of(filed));
+    flags = overridden(filed, flags, true);
+  }
   if (!resumed_file.empty()) flags = overridden(flags_of_file(resumed_file), flags, false);
   return recipe_of(flags);
 }
