@@ -7,8 +7,8 @@
 #include <set>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/run_file.h"
 #include "bmojo/train/progress_text.h"
-#include "bmojo/train/run_file.h"
 #include "tests/data/token_folder.h"
 #include "tests/train/golden_losses.h"
 #include "tests/train/support.h"

@@ -12,9 +12,9 @@
 #include "bmojo/base/input.h"
 #include "bmojo/base/number.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/base/run_file.h"
 #include "bmojo/cli/command_line.h"
 #include "bmojo/data/task.h"
-#include "bmojo/train/run_file.h"
 
 namespace bmojo {
 namespace {
@@ -96,7 +96,7 @@ Flags flags_given(const CLI::App& verb) {
   return flags;
 }
 
-Flags flags_of_item(const train::RunFileItem& item) {
+Flags flags_of_item(const RunFileItem& item) {
   const auto kind = kind_of(item.key);
   if (kind == FieldKind::none) {
     const auto meant = replaced(item.key, '-', '_');
@@ -121,7 +121,7 @@ Flags flags_of_file(const fs::path& path) {
   require(fs::is_regular_file(path, ignored), "--run: must be a readable file, got {}",
           in_quotes(path.string()));
   Flags flags;
-  for (const auto& item : train::parse_run_file(read_text(path), shown(path))) {
+  for (const auto& item : parse_run_file(read_text(path), shown(path))) {
     // As earlier versions wrote it: the steps count.
     if (item.key == "tokens" && item.values == std::vector<std::string>{"0"}) continue;
     for (auto& flag : flags_of_item(item)) flags.push_back(std::move(flag));

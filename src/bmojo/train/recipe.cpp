@@ -10,8 +10,8 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/base/run_file.h"
 #include "bmojo/model/tensors.h"
-#include "bmojo/train/run_file.h"
 
 namespace bmojo::train {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace bmojo::train {
+namespace bmojo {
 
 // `key = value` of a run file.
 struct RunFileItem {
@@ -19,7 +19,17 @@ struct RunFileItem {
 // that stands twice. `subject` names the file.
 std::vector<RunFileItem> parse_run_file(std::string_view text, const std::string& subject);
 
+// `[name]` and the items below it.
+struct RunFileTable {
+  std::string name;
+  std::string where;
+  std::vector<RunFileItem> items;
+};
+
+// The same with tables, each named once; nothing may stand above the first.
+std::vector<RunFileTable> parse_tables(std::string_view text, const std::string& subject);
+
 // A text as such a file has it, in quotes.
 std::string toml_text(std::string_view text);
 
-}  // namespace bmojo::train
+}  // namespace bmojo

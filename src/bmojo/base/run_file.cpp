@@ -1,4 +1,4 @@
-#include "bmojo/train/run_file.h"
+#include "bmojo/base/run_file.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo::train {
+namespace bmojo {
 namespace {
 
 bool is_key_letter(char c) {
@@ -40,13 +40,29 @@ class Parser {
   std::vector<RunFileItem> parse() {
     std::vector<RunFileItem> items;
     for (skip_lines(); !rest_.empty(); skip_lines()) {
-      auto item = parse_item();
-      for (const auto& before : items)
-        require(before.key != item.key, "{}: key {} must stand once, got it again after {}",
-                item.where, in_quotes(item.key), before.where);
-      items.push_back(std::move(item));
+      require(next() != '[', "{}: must be key = value, got the table {}; a run file has none",
+              where(), shown_rest());
+      add_item(items);
     }
     return items;
+  }
+
+  std::vector<RunFileTable> parse_tables() {
+    std::vector<RunFileTable> tables;
+    for (skip_lines(); !rest_.empty(); skip_lines()) {
+      if (next() == '[') {
+        auto table = parse_table();
+        for (const auto& before : tables)
+          require(before.name != table.name, "{}: table {} must stand once, got it again after {}",
+                  table.where, in_quotes(table.name), before.where);
+        tables.push_back(std::move(table));
+        continue;
+      }
+      require(!tables.empty(), "{}: must begin with a table such as [base], got {}", where(),
+              shown_rest());
+      add_item(tables.back().items);
+    }
+    return tables;
   }
 
  private:
@@ -67,11 +83,34 @@ class Parser {
     }
   }
 
+  void add_item(std::vector<RunFileItem>& items) {
+    auto item = parse_item();
+    for (const auto& before : items)
+      require(before.key != item.key, "{}: key {} must stand once, got it again after {}",
+              item.where, in_quotes(item.key), before.where);
+    items.push_back(std::move(item));
+  }
+
+  RunFileTable parse_table() {
+    RunFileTable table;
+    table.where = where();
+    const auto header = shown_rest();
+    rest_.remove_prefix(1);
+    const auto end = std::ranges::find_if_not(rest_, is_key_letter);
+    table.name = std::string(rest_.begin(), end);
+    rest_.remove_prefix(table.name.size());
+    require(!table.name.empty() && next() == ']', "{}: table must be a name in [ ], got {}",
+            table.where, header);
+    rest_.remove_prefix(1);
+    skip_blanks();
+    require(next() == '\n', "{}: line must end behind the table's name, got {}", where(),
+            shown_rest());
+    return table;
+  }
+
   RunFileItem parse_item() {
     RunFileItem item;
     item.where = where();
-    require(next() != '[', "{}: must be key = value, got the table {}; a run file has none",
-            item.where, shown_rest());
     item.key = parse_key();
     skip_blanks();
     require(next() == '=', "{}: key {} must be followed by = and a value, got {}", item.where,
@@ -175,6 +214,10 @@ std::vector<RunFileItem> parse_run_file(std::string_view text, const std::string
   return Parser(text, subject).parse();
 }
 
+std::vector<RunFileTable> parse_tables(std::string_view text, const std::string& subject) {
+  return Parser(text, subject).parse_tables();
+}
+
 std::string toml_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -189,4 +232,4 @@ std::string toml_text(std::string_view text) {
   return out + '"';
 }
 
-}  // namespace bmojo::train
+}  // namespace bmojo
