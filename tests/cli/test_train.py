@@ -424,3 +424,19 @@ def test_task_shows_an_example(bmojo):
     assert sum(target >= 0 for target in shown["targets"]) == 3
     assert bmojo("task", "mqar", "--show").count("->") == 4
     assert "would fit" in bmojo("task", "mqar:pairs=30,length=40", "--show", code=2)
+
+
+def test_a_run_stops_at_an_accuracy(bmojo, tmp_path):
+    """One right answer is enough; a resumed run knows that it has stopped."""
+    run = tmp_path / "run"
+    recipe = [*RECIPE, "--steps", 40, "--eval-every", 5, "--out", run]
+    out = bmojo.json("train", *recipe, "--stop-accuracy", 1e-6)
+    rows = metrics(run)
+    good = [row["step"] for row in rows if row.get("val_accuracy", 0) > 0]
+    assert good == [out["step"]] and out["step"] < 40
+    assert [row["step"] for row in rows if "stopped" in row] == good
+    assert (run / "latest").resolve().name == f"step-{out['step']:08}"
+    assert bmojo.json("train", "--resume", "--quiet", "--out", run)["step"] == out["step"]
+    # Asked for more, it goes on.
+    on = bmojo.json("train", "--resume", "--quiet", "--stop-accuracy", 1, "--out", run)
+    assert on["step"] == 40 and "stopped" not in metrics(run)[-1]

@@ -225,3 +225,14 @@ def test_nothing_begins_with_a_damaged_tokenizer(bmojo, tmp_path, pieces):
                         tmp_path / "run", code=2)
         assert message.startswith(f"bmojo: {file}: ")
         assert not (tmp_path / "run").exists()
+
+
+def test_an_accuracy_to_stop_at_needs_validations(bmojo, text, tmp_path):
+    out = ["--out", tmp_path / "run"]
+    message = "--stop-accuracy: needs validations on a --task, got "
+    assert message + "--eval-every 0" in bmojo("train", *RECIPE, "--stop-accuracy", 0.5,
+                                               "--eval-every", 0, *out, code=2)
+    assert message + "text" in bmojo("train", *TINY, "--data", text, "--stop-accuracy", 0.5, *out,
+                                     code=2)
+    assert "--stop-accuracy: must be from 0 to 1, got 1.5" in bmojo(
+        "train", *RECIPE, "--stop-accuracy", 1.5, *out, code=2)

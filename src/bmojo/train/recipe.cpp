@@ -94,6 +94,10 @@ void check_ranges(const Recipe& r) {
   within("min-lr", r.min_lr, 0, 1e6);
   within("max-minutes", r.max_minutes, 0, 1e9);
   within("val-fraction", r.val_fraction, 0, 0.99);
+  within("stop-accuracy", r.stop_accuracy, 0, 1);
+  require(r.stop_accuracy == 0 || (!r.task.empty() && r.eval_every != 0),
+          "--stop-accuracy: needs validations on a --task, got {}",
+          r.task.empty() ? "text" : "--eval-every 0");
 }
 
 // Segment, bptt and context: how a row is read.

@@ -28,7 +28,7 @@ struct Recipe {
   int64_t seed = 0, workers = 1, threads = 0;
   std::string save_every = "10m";
   int64_t keep = 2, eval_every = kChosen, eval_tokens = 0, sample_every = 0, sample_tokens = 64;
-  double max_minutes = 0;
+  double max_minutes = 0, stop_accuracy = 0;
   int64_t max_skips = 10;
 };
 
@@ -86,6 +86,9 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"sample_tokens", "N", "Tokens of a sample [64]", false}, r.sample_tokens);
   visit(Field{"max_minutes", "M", "Save and stop after so many minutes; 0 = never [0]", false},
         r.max_minutes);
+  visit(Field{"stop_accuracy", "X", "Save and stop when a validation is that good; 0 = never [0]",
+              false},
+        r.stop_accuracy);
   visit(Field{"max_skips", "N", "Stop after so many skipped steps in a row [10]", false},
         r.max_skips);
 }

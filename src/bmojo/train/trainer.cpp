@@ -106,6 +106,7 @@ Snapshot Trainer::snapshot() {
                        {"last_loss", last_loss_},
                        {"best_loss", best_loss_ ? Json(*best_loss_) : Json()},
                        {"best_step", best_step_},
+                       {"val_accuracy", accuracy_},
                        {"recipe", fixed_fields(recipe_)},
                        {"source", source_.identity()},
                        {"tokenizer", tokenizer}},
@@ -125,6 +126,9 @@ void Trainer::resume(int64_t step) {
   around_.tokenizer.merge(read_tokenizer_files(checkpoint));
   if (!progress.at("best_loss").is_null()) best_loss_ = progress.at("best_loss").get<double>();
   best_step_ = progress.at("best_step");
+  // Runs of earlier versions have none.
+  if (progress.contains("val_accuracy") && progress.at("val_accuracy").is_number())
+    accuracy_ = progress.at("val_accuracy");
   if (!workers_.first()) return;
   cut_metrics(around_.out, step_);
   mark(around_.out, step_, best_step_);  // a kill may have come before the links
@@ -235,6 +239,7 @@ void Trainer::save() {
 
 bool Trainer::validate_now() {
   validation_ = validate();
+  accuracy_ = validation_->accuracy();
   const double loss = validation_->loss();
   if (!std::isfinite(loss) || (best_loss_ && loss >= *best_loss_)) return false;
   best_loss_ = loss;
@@ -253,12 +258,16 @@ bool Trainer::is_stop_asked() const {
   return workers_.max(around_.stop_asked && around_.stop_asked()) > 0;
 }
 
+bool Trainer::is_good_enough() const {
+  return recipe_.stop_accuracy > 0 && accuracy_ >= recipe_.stop_accuracy;
+}
+
 Ending Trainer::run() {
   const double deadline = recipe_.max_minutes > 0 ? now() + 60 * recipe_.max_minutes
                                                   : std::numeric_limits<double>::max();
   auto ending = Ending::done;
   const double began = step_done_at_ = now();
-  while (step_ < plan_.num_steps && ending == Ending::done) {
+  while (step_ < plan_.num_steps && ending == Ending::done && !is_good_enough()) {
     const double start = now();
     const auto report = step();
     if (report.abandoned) {
@@ -268,10 +277,11 @@ Ending Trainer::run() {
     }
     tokens_per_second_ = static_cast<double>(plan_.tokens_per_step()) / (now() - start);
     validation_.reset();
-    const bool last = step_ == plan_.num_steps;
+    bool last = step_ == plan_.num_steps;
     const bool validates = source_.num_validation_rows() > 0 && recipe_.eval_every > 0 &&
                            (step_ % recipe_.eval_every == 0 || last);
     const bool is_best = validates && validate_now();
+    last = last || is_good_enough();
     step_done_at_ = now();
     pace_ = (step_done_at_ - began) / static_cast<double>(step_ - first_step_);
     {
@@ -331,6 +341,7 @@ void Trainer::log(const StepReport& report) {
   if (validation_) {
     line["val_loss"] = number(validation_->loss());
     if (source_.is_task()) line["val_accuracy"] = validation_->accuracy();
+    if (is_good_enough() && step_ < plan_.num_steps) line["stopped"] = true;
   }
   if (step_ % kMemoriesEvery == 0 || step_ == 1)
     if (auto held = memories(); !held.empty()) line["memories"] = std::move(held);

@@ -84,7 +84,8 @@ class Trainer {
   std::string text_of(const std::vector<int64_t>& ids) const;
   void save();
   bool is_save_due() const;
-  bool is_stop_asked() const;  // of any worker
+  bool is_good_enough() const;  // by the last validation
+  bool is_stop_asked() const;   // of any worker
   std::string not_finite_text() const;
   Snapshot snapshot();
 
@@ -109,6 +110,7 @@ class Trainer {
   std::optional<double> best_loss_;
   int64_t best_step_ = -1;
   std::optional<Score> validation_;  // of this step
+  double accuracy_ = 0;              // of the last validation
   double seconds_before_ = 0;        // of the run before it was resumed
   double started_ = 0, saved_at_ = 0;
   double pace_ = 0, step_done_at_ = 0;  // of this process: seconds a step; when the last one ended
