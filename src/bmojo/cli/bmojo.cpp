@@ -53,6 +53,6 @@ int main(int argc, char** argv) {
   for (const auto& verb : kTorchVerbs) torch.verbs.emplace_back(verb.name);
   return run(argc, argv, "bmojo",
              {add_config_verb, add_init_verb, add_inspect_verb, add_import_verb, add_export_verb,
-              add_tokenize_verb, add_task_verb, add_plot_verb, list_torch_verbs},
+              add_tokenize_verb, add_task_verb, add_sweep_verb, add_plot_verb, list_torch_verbs},
              torch);
 }

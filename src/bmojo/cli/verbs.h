@@ -13,5 +13,6 @@ void add_export_verb(CLI::App& app);
 void add_tokenize_verb(CLI::App& app);
 void add_task_verb(CLI::App& app);
 void add_plot_verb(CLI::App& app);
+void add_sweep_verb(CLI::App& app);
 
 }  // namespace bmojo
