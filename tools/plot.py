@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from metrics import Mistake, Run, is_number, names_of, printable, read_metrics, smooth
+from sweep_figure import draw_results, read_results
 
 # Okabe and Ito's colours, which every eye tells apart, without their yellow, which white swallows.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
@@ -339,14 +340,30 @@ def report(options, runs, size):
         print(f"{options.tensorboard}: event files of {count}; tensorboard --logdir shows them")
 
 
+def plot_sweep(options):
+    """The one RUN is a sweep's results."""
+    rows = read_results(options.runs[0])
+    families = list(dict.fromkeys(row["family"] for row in rows))
+    width, height = draw_results(rows, options.against, options.out, colours_of(len(families)), save)
+    if options.json:
+        print(json.dumps({"out": str(options.out), "width": width, "height": height,
+                          "results": len(rows), "families": families}))
+    else:
+        print(f"{options.out}: {len(rows)} results, {len(families)} families against "
+              f"{options.against}")
+
+
 def plot(arguments):
     parser = Parser(prog="plot", description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a training")
     parser.add_argument("--out", type=Path, required=True, metavar="F.png", help="picture to write")
     parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write event files there")
+    parser.add_argument("--against", metavar="AXIS", help="draw a sweep's results over an axis")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     options = parser.parse_args(arguments)
     check_out(options.out)
+    if options.against:
+        return plot_sweep(options)
     runs = [Run(folder, name, read_metrics(folder))
             for folder, name in zip(options.runs, names_of(options.runs))]
     if options.tensorboard:

@@ -18,6 +18,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import metrics  # noqa: E402
 import plot  # noqa: E402
+import sweep_figure  # noqa: E402
 
 # Pixels: margins, the first row with loss and speed, the second with rates and norms; a layer each.
 HEIGHT, LAYER = 62 + 380 + 270 + 52, 270
@@ -423,3 +424,52 @@ def test_event_files_hold_every_scalar(bmojo, tmp_path):
             assert [value for _, value in found[key]] == pytest.approx([r[key] for r in rows])
         assert found["val_loss"] == [(10, pytest.approx(5.0))]
         assert found["memories/layer_1/age"] == [(step, 21.5) for step in (2, 4, 6, 8, 10)]
+
+
+# --- sweeps --------------------------------------------------------------------------------------
+
+
+def result(family, lr, seed, accuracy, longer=0.1):
+    evals = [{"length": 48, "accuracy": accuracy}, {"length": 96, "accuracy": longer}]
+    return {"family": family, "axes": {"set.window": 8, "lr": lr, "seed": seed}, "parameters": 5,
+            "evals": evals}
+
+
+def write_results(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_sweep_is_drawn_against_an_axis(bmojo, tmp_path):
+    rows = [result(family, lr, seed, 0.2 + 0.1 * seed + 200 * lr)
+            for family in ("a", "b") for lr in (0.001, 0.003) for seed in (0, 1)]
+    file = write_results(tmp_path / "results.jsonl", rows)
+    told = bmojo.json("plot", file, "--against", "lr")
+    assert told == {"out": str(tmp_path / "results.png"), "width": 900, "height": 600, "results": 8,
+                    "families": ["a", "b"]}
+    picture = pixels(tmp_path / "results.png")
+    # Both families have the same numbers: the second line lies over the first.
+    assert count(picture, plot.COLOURS[1]) > 300
+
+
+def test_points_of_a_sweep(tmp_path):
+    rows = [result("a", 0.001, 1, 0.5), result("a", 0.001, 2, 0.7), result("b", 0.003, 1, 0.9),
+            result("a", 0.001, 1, 0.6)]  # the same run again: the last one counts
+    rows = sweep_figure.read_results(write_results(tmp_path / "results.jsonl", rows))
+    assert sweep_figure.points_of(rows, "lr") == (
+        {"a": {0.001: [0.6, 0.7]}, "b": {0.003: [0.9]}}, "accuracy")
+    assert sweep_figure.points_of(rows, "length")[0]["b"] == {48: [0.9], 96: [0.1]}
+    assert sweep_figure.points_of(rows, "window")[0]["b"] == {8: [0.9]}
+    assert sweep_figure.points_of(rows, "parameters")[0]["b"] == {5: [0.9]}
+
+
+def test_bad_results_of_a_sweep_are_refused(bmojo, tmp_path):
+    file = write_results(tmp_path / "results.jsonl", [result("a", 0.001, 1, 0.5)])
+    message = bmojo("plot", file, "--against", "rate", code=2)
+    assert "--against: must be one of length, lr, memory_bytes, parameters, seed" in message
+    file.write_text("{}\n")
+    assert "must be a result with family, axes and evals" in bmojo("plot", file, "--against", "lr",
+                                                                   code=2)
+    assert "needs one results.jsonl of bmojo sweep" in bmojo("plot", tmp_path, "--against", "lr",
+                                                             code=2)
+    assert listing(tmp_path) == ["results.jsonl"]

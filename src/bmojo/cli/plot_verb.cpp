@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 struct Options {
   Common common;
   std::vector<std::string> runs;
-  std::string out, tensorboard;
+  std::string out, tensorboard, against;
 };
 
 struct Script {
@@ -66,11 +66,25 @@ void check_run(const std::string& run) {
           run);
 }
 
+void check_results(const Options& options) {
+  std::error_code unreadable;
+  require(options.runs.size() == 1 && fs::is_regular_file(options.runs.front(), unreadable),
+          "plot: --against needs one results.jsonl of bmojo sweep, got {}",
+          options.runs.size() == 1 ? options.runs.front() : "several");
+  require(options.tensorboard.empty(), "plot: --against excludes --tensorboard");
+}
+
+std::string default_out(const Options& options) {
+  const fs::path first = options.runs.front();
+  return options.against.empty() ? (first / "metrics.png").string()
+                                 : fs::path(first).replace_extension(".png").string();
+}
+
 std::vector<std::string> command(const Options& options, const Script& script) {
-  const auto out =
-      options.out.empty() ? (fs::path(options.runs.front()) / "metrics.png").string() : options.out;
+  const auto out = options.out.empty() ? default_out(options) : options.out;
   std::vector<std::string> words = {script.python.string(), script.file.string(), "--out=" + out};
   if (!options.tensorboard.empty()) words.push_back("--tensorboard=" + options.tensorboard);
+  if (!options.against.empty()) words.push_back("--against=" + options.against);
   if (options.common.json) words.emplace_back("--json");
   words.emplace_back("--");
   words.insert(words.end(), options.runs.begin(), options.runs.end());
@@ -125,7 +139,10 @@ Ending run_script(std::vector<std::string> words) {
 }
 
 void run_plot(const Options& options) {
-  for (const auto& run : options.runs) check_run(run);
+  if (options.against.empty())
+    for (const auto& run : options.runs) check_run(run);
+  else
+    check_results(options);
   const auto script = find_script();
   const auto [status, messages] = run_script(command(options, script));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
@@ -149,13 +166,15 @@ void run_plot(const Options& options) {
 void add_plot_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* verb = app.add_subcommand("plot", "Draw the curves of training runs");
-  verb->add_option("RUN", options->runs, "Folders that bmojo train wrote")
+  verb->add_option("RUN", options->runs, "Folders that bmojo train wrote, or a sweep's results")
       ->type_name("")
       ->required();
   verb->add_option("--out", options->out, "Picture to write (default: metrics.png in RUN)")
       ->option_text("F.png");
   verb->add_option("--tensorboard", options->tensorboard, "Also write event files there")
       ->option_text("DIR");
+  verb->add_option("--against", options->against, "Draw a sweep's results over an axis")
+      ->option_text("AXIS");
   add_common(*verb, options->common);
   verb->callback([options] { run_plot(*options); });
 }
