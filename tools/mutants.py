@@ -1322,6 +1322,31 @@ MUTANTS = [
         "kernels/kernels Kernels.AttentionIgnoresKeysThatNoQuerySees",
         "a key that no query sees is written to",
     ),
+    Mutant(
+        "sweep-starts-afresh", "cli/sweep_runner.cpp",
+        "const bool goes_on = fs::exists(folder / kLatest);",
+        "const bool goes_on = false;",
+        "cli/sweep test_a_stopped_sweep_goes_on", "a stopped sweep trains its runs from the start",
+    ),
+    Mutant(
+        "sweep-ignores-the-recipe", "cli/sweep_verb.cpp",
+        'return line.at("recipe") == recipe &&',
+        "return !recipe.is_null() &&",
+        "cli/sweep test_another_recipe_runs_again_and_another_question_asks_again",
+        "any result counts as that of a run",
+    ),
+    Mutant(
+        "interval-without-its-second-term", "cli/sweep_result.cpp",
+        "std::sqrt(share * (1 - share) / n + kZ * kZ / (4 * n * n))",
+        "std::sqrt(share * (1 - share) / n)",
+        "cli/sweep test_a_run_is_what_train_and_eval_say", "the interval of an accuracy is too narrow",
+    ),
+    Mutant(
+        "stop-forgotten", "train/trainer.cpp",
+        'accuracy_ = progress.at("val_accuracy");',
+        "(void)progress;",
+        "cli/train test_a_run_stops_at_an_accuracy", "a run that has stopped goes on when resumed",
+    ),
 ]
 
 
