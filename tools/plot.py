@@ -344,7 +344,8 @@ def plot_sweep(options):
     """The one RUN is a sweep's results."""
     rows = read_results(options.runs[0])
     families = list(dict.fromkeys(row["family"] for row in rows))
-    width, height = draw_results(rows, options.against, options.out, colours_of(len(families)), save)
+    colours = colours_of(len(families))
+    width, height = draw_results(rows, options.against, options.out, colours, save)
     if options.json:
         print(json.dumps({"out": str(options.out), "width": width, "height": height,
                           "results": len(rows), "families": families}))

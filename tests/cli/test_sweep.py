@@ -47,7 +47,8 @@ def untimed(row):
 
 
 def version(bmojo):
-    out = subprocess.run([bmojo.folder / "bmojo-torch", "--version"], capture_output=True, text=True)
+    out = subprocess.run([bmojo.folder / "bmojo-torch", "--version"], capture_output=True,
+                         text=True)
     return re.search(r"\(commit (\w+)\)", out.stdout)[1]
 
 
@@ -63,8 +64,8 @@ set = ["window=8 fading_tokens=2"]"""
     told = bmojo.json("sweep", file, "--out", out, "--jobs", 2)
     assert told == {"runs": 4, "done": 4, "done_before": 0, "results": str(out / "results.jsonl")}
     names = [f"{family},seed={seed}" for family in ("bmojo", "mamba") for seed in (1, 2)]
-    assert listing(out) == sorted(["lock", "results.jsonl", *names, *(f"{name}.log" for name in names),
-                                   *(f"{name}.toml" for name in names)])
+    beside = [name + ending for name in names for ending in ("", ".log", ".toml")]
+    assert listing(out) == sorted(["lock", "results.jsonl", *beside])
     rows = by_name(out)
     assert sorted(rows) == [("bmojo", 1), ("bmojo", 2), ("mamba", 1), ("mamba", 2)]
     for (family, seed), row in rows.items():
@@ -207,7 +208,7 @@ def test_a_stopped_sweep_goes_on(bmojo, tmp_path, unbroken, number):
         assert code == -number
     else:
         assert code == 130
-        assert re.fullmatch(r"bmojo: interrupted, 0 of 4 runs done; the same command goes on\n", said)
+        assert said == "bmojo: interrupted, 0 of 4 runs done; the same command goes on\n"
         assert (out / "bmojo,seed=1/latest").exists() and not (out / ".bmojo-sweep").exists()
     bmojo("sweep", file, "--out", out, "--quiet", "--jobs", 2)
     assert {key: untimed(row) for key, row in by_name(out).items()} == unbroken
@@ -241,7 +242,8 @@ def test_a_failed_run_does_not_end_the_others(bmojo, tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"base": "stepz = 4"}, "sweep.toml:7: key 'stepz' is not known; bmojo train --help lists the fields"),
+    ({"base": "stepz = 4"},
+     "sweep.toml:7: key 'stepz' is not known; bmojo train --help lists the fields"),
     ({"grid": "lrr = [1, 2]"}, "key 'lrr' is not known"),
     ({"grid": "seed = []"}, "axis 'seed' must hold a value, got none"),
     ({"grid": "seed = 1"}, "axis 'seed' must be a list, got one value; write it in [base]"),
@@ -252,9 +254,11 @@ def test_a_failed_run_does_not_end_the_others(bmojo, tmp_path):
     ({"grid": 'lr = ["fast"]'}, "--lr: must be a number, got 'fast'"),
     ({"grid": 'task = ["mqar:pairs=9,length=8"]'}, "mqar"),
     ({"more": "[family.bmojo]"}, "table 'family.bmojo' must stand once, got it again after"),
-    ({"more": "[gird]\nseed = [1]"}, "table must be base, family.NAME, grid, eval or stop, got 'gird'"),
+    ({"more": "[gird]\nseed = [1]"},
+     "table must be base, family.NAME, grid, eval or stop, got 'gird'"),
     ({"more": "[grid"}, "table must be a name in [ ], got '[grid'"),
-    ({"more": "[eval]\nsequence = 5"}, "must be one of sequences, tasks, data, set, got 'sequence'"),
+    ({"more": "[eval]\nsequence = 5"},
+     "must be one of sequences, tasks, data, set, got 'sequence'"),
     ({"more": "[eval]\nsequences = 0"}, "key 'sequences' must be a whole number of at least 1"),
     ({"more": "[eval]\ntasks = []"}, "key 'tasks' must be a list with a value, got none"),
     ({"more": '[eval]\ntasks = ["mqar:pairs=4,length=48,vocab=80,gap=8"]'},
@@ -302,8 +306,8 @@ def test_a_dry_run_names_the_runs_and_writes_nothing(bmojo, tmp_path):
     done = subprocess.run([bmojo.path, "sweep", file, "--out", tmp_path / "out", "--dry-run",
                            "--jobs", "2"], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["bmojo,seed=1", "mamba,seed=1", "bmojo,seed=2", "mamba,seed=2"]
-    assert re.fullmatch(r"4 runs, 0 done before, 2 at a time for (about \d+:\d\d|a time that is not "
-                        r"known)\n", done.stderr)
+    assert re.fullmatch(r"4 runs, 0 done before, 2 at a time for "
+                        r"(about \d+:\d\d|a time that is not known)\n", done.stderr)
     assert listing(tmp_path) == ["sweep.toml"]
 
 

@@ -91,16 +91,15 @@ class Sweeper {
     const auto& run = *waiting_.back();
     waiting_.pop_back();
     const auto folder = shop_.folder(run);
+    if (fs::exists(folder / "lock")) wait_for(folder / "lock");
     const bool goes_on = fs::exists(folder / kLatest);
     if (!goes_on) fs::remove_all(folder);
     write_text(shop_.beside(run, ".toml"), to_toml(run));
     std::vector<std::string> words = {shop_.program(), "train", "--out", folder.string(), "--json"};
-    if (goes_on) {
+    if (goes_on)
       words.emplace_back("--resume");
-      wait_for(folder / "lock");
-    } else {
+    else
       words.insert(words.end(), {"--run", shop_.beside(run, ".toml").string()});
-    }
     const auto log = shop_.beside(run, ".log");
     active_.push_back({&run, start_process(words, log, log), evals_of(sweep_, run)});
   }
@@ -108,12 +107,13 @@ class Sweeper {
   // A training whose sweep was killed may still be saving.
   static void wait_for(const fs::path& lock) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (std::chrono::steady_clock::now() < deadline) {
+    while (true) {
       try {
         const LockedFile free(lock, "--out");
         return;
       } catch (const Error&) {
         check_interrupted();
+        if (std::chrono::steady_clock::now() > deadline) throw;
         std::this_thread::sleep_for(kLook);
       }
     }
