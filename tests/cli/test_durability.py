@@ -228,7 +228,7 @@ def is_mapped(path, process):
 def test_data_that_is_cut_short_ends_a_training(bmojo, tmp_path, text, recipe, workers):
     run, shard = tmp_path / "run", text / "shard-00000.tokens"
     flags = ["--steps", 100_000, "--workers", workers, "--out", run]
-    process = start(bmojo.path, "train", *recipe, *flags)
+    process = start(bmojo.path, "train", *but(recipe, *flags))
     wait_until(lambda: (run / "latest").exists(), process)
     whole = shard.read_bytes()
     os.truncate(shard, 0)

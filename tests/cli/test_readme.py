@@ -56,9 +56,10 @@ def clone(bmojo, tmp_path_factory):
 
 def test_the_tour_runs_and_prints_what_is_shown(clone, tmp_path):
     steps = read_tour((clone / "README.md").read_text())
-    commands = [command + " --steps 2" if command.startswith(RECIPE) else command
-                for command, _ in steps]
-    assert sum(command.endswith(" --steps 2") for command in commands) == 1
+    # Minutes of training are cut to two steps; everything else is as it stands there.
+    commands = [re.sub(r" --steps \d+ ", " --steps 2 ", command) if command.startswith(RECIPE)
+                else command for command, _ in steps]
+    assert sum(" --steps 2 " in command for command in commands) == 1
     # One shell for all: the tour sets PATH and changes its folder.
     script = "".join(f"{{ {command}\n}} >{tmp_path}/{i}.out 2>{tmp_path}/{i}.err\n"
                      f"echo $? >{tmp_path}/{i}.code\n" for i, command in enumerate(commands))

@@ -59,8 +59,8 @@ uint64_t first_number() {
 bool is_abandoned(std::string_view process_and_number) {
   pid_t process = 0;
   uint64_t number = 0;
-  const char* end = process_and_number.data() + process_and_number.size();
-  const auto dash = std::from_chars(process_and_number.data(), end, process);
+  const char *begin = process_and_number.data(), *end = begin + process_and_number.size();
+  const auto dash = std::from_chars(begin, end, process);
   if (dash.ec != std::errc() || dash.ptr == end || *dash.ptr != '-' || process <= 0) return false;
   const auto last = std::from_chars(dash.ptr + 1, end, number);
   if (last.ec != std::errc() || last.ptr != end) return false;

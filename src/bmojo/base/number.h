@@ -15,9 +15,9 @@ template <typename Number>
 Number parse_number(std::string_view text, std::string_view subject, Number least, Number most) {
   constexpr auto kKind = std::is_integral_v<Number> ? "whole number in digits" : "number";
   const auto digits = text.substr(text.starts_with('+') ? 1 : 0);
-  const char* end = digits.data() + digits.size();
+  const char *begin = digits.data(), *end = begin + digits.size();
   Number value{};
-  const auto [at, error] = std::from_chars(digits.data(), end, value);
+  const auto [at, error] = std::from_chars(begin, end, value);
   const bool is_number = value == value;  // not NaN
   require(error != std::errc::invalid_argument && at == end && is_number,
           "{}: must be a {}, got {}", subject, kKind, in_quotes(text));

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "bmojo/base/printable.h"
+#include "bmojo/base/progress.h"
 
 namespace bmojo {
 namespace {
@@ -21,7 +22,7 @@ winsize terminal_size() {
 }  // namespace
 
 Board::Board(bool quiet)
-    : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1), plain_(quiet || terminal_) {
+    : quiet_(quiet), terminal_(is_live_terminal()), plain_(quiet || terminal_) {
   plain_.wait(5);
 }
 
