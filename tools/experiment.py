@@ -101,7 +101,8 @@ class Board:
     """Lines on stderr that move on a terminal. Elsewhere a plain line now and then."""
 
     def __init__(self, every):
-        self.moving, self.height = sys.stderr.isatty(), 0
+        self.moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.height = 0
         self.every, self.next = every, time.monotonic() + every  # seconds
 
     def show(self, lines, plain):

@@ -1168,8 +1168,8 @@ MUTANTS = [
     ),
     Mutant(
         "explicit-0-is-chosen", "cli/train_flags.cpp",
-        "require(!(value < static_cast<Number>(field.least)),",
-        "require(!(value < 0),",
+        "require(value >= static_cast<Number>(field.least),",
+        "require(value >= 0,",
         "cli/train_input test_bad_input_is_one_line_and_changes_nothing",
         "--segment 0 is taken for one that was left out",
     ),

@@ -336,6 +336,26 @@ def test_check_is_of_one_commit(small):
     assert small.results("check") is None
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/page.md", "results/demo.json"])
+def test_check_needs_pages_and_results_as_committed(small, name):
+    small.write(name, "new")
+    message = f"got changes in {name}; commit them first"
+    assert message in small("true", tool="check", code=2)
+    small.commit()
+    small("true", tool="check")
+    small.write(name, "changed")
+    assert message in small("true", tool="check", code=2)
+
+
+def test_check_leaves_out_what_is_recorded_about_the_tests(small):
+    small.write("results/mutants.json", "{}")
+    small("true", tool="check")
+    small.commit()
+    small.write("results/mutants.json", "{ }")
+    small.write("results/check.json", "{}")
+    small("true", tool="check")
+
+
 def test_check_runs_what_must_pass_before_a_change_is_sent():
     assert check.COMMANDS == ("make lint", "make test", "make sanitize")
 

@@ -247,6 +247,24 @@ def test_progress_fits_80_columns():
                      "59:59 left")
 
 
+@pytest.mark.parametrize("kind, moves", [("xterm", True), ("dumb", False)])
+def test_lines_move_where_the_terminal_can(monkeypatch, kind, moves):
+    screen, terminal = os.openpty()
+    with monkeypatch.context() as patch, os.fdopen(terminal, "w") as stderr:
+        patch.setenv("TERM", kind)
+        patch.setattr(sys, "stderr", stderr)
+        board = experiment.Board(every=0)
+        board.show(["first"], "plain")
+        board.show(["second"], "plain")
+        board.note("note")
+        shown = os.read(screen, 4096).decode()
+    os.close(screen)
+    if moves:
+        assert "\x1b[1A\rsecond\x1b[K" in shown and "plain" not in shown
+    else:
+        assert shown.splitlines() == ["plain", "plain", "note"]
+
+
 def test_a_resumed_run_is_read_anew(tmp_path):
     played = training([], 10)
     played.out, played.read, played.end = tmp_path, 0, None

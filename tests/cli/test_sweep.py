@@ -12,7 +12,7 @@ from math import sqrt
 
 import pytest
 from conftest import listing
-from training import MODEL, metrics
+from training import MODEL, TINY, but, metrics
 
 TASK = "mqar:pairs=4,length=48,vocab=40,gap=8"
 LONGER = "mqar:pairs=4,length=64,vocab=40,gap=8"
@@ -109,8 +109,8 @@ def test_a_run_is_what_train_and_eval_say(bmojo, tmp_path):
     bmojo("sweep", file, "--out", out, "--keep", "--quiet")
     name = "bmojo,seed=3,eidetic_tokens=4,window=12+mlp_size=24"
     row = by_name(out)["bmojo", 3, 4, "window=12 mlp_size=24"]
-    bmojo("train", "--preset", "bmojo-tiny", *(w for f in MODEL.split() for w in ("--set", f)),
-          "--set", "eidetic_tokens=4", "--set", "window=12", "--set", "mlp_size=24", "--task", TASK,
+    bmojo("train", *but(TINY, "--set", "eidetic_tokens=4", "--set", "window=12", "--set",
+                        "mlp_size=24"), "--task", TASK,
           "--batch-tokens", 384, "--lr", 0.01, "--ssm-lr", 0.01, "--steps", 4, "--seed", 3,
           "--threads", 1, "--quiet", "--out", tmp_path / "hand")
     loss = [each["loss"] for each in metrics(tmp_path / "hand")]

@@ -66,3 +66,28 @@ def test_the_memory_of_the_plan_is_that_of_the_run(bmojo, tmp_path, shape):
     print(f"said {plan['memory_bytes'] / 1e6:.0f} MB, grown by {grown / 1e6:.0f} MB")
     assert plan["tried_tokens"] == tried * length and plan["memory_bytes"] > plan["program_bytes"]
     assert plan["memory_bytes"] == pytest.approx(grown, rel=0.15)
+
+
+@pytest.mark.parametrize("memories", [["--context", 0], ["--context", 512], ["--bptt", 2]],
+                         ids=lambda flags: "-".join(map(str, flags)).strip("-"))
+def test_memories_that_are_carried_are_in_the_plan(bmojo, tmp_path, text, memories):
+    """Four micro-batches a step; the window is full after the second step."""
+    recipe = ["--preset", "bmojo-tiny", "--data", text, "--segment", 128, "--micro-batch", 8,
+              "--batch-tokens", 8192, "--eval-every", 0, "--threads", 1, *memories]
+    plan = bmojo.json("train", *recipe, "--steps", 6, "--dry-run")
+    peak = bmojo.json("train", *recipe, "--steps", 6, "--quiet", "--out", tmp_path / "run")[
+        "peak_memory_bytes"]
+    grown = peak - plan["program_bytes"]
+    print(f"said {plan['memory_bytes'] / 1e6:.0f} MB, grown by {grown / 1e6:.0f} MB")
+    assert plan["memory_bytes"] == pytest.approx(grown, rel=0.15)
+
+
+def test_long_names_fit_a_terminal(bmojo, text):
+    long = text.parent / ("a-folder-with-a-name-" * 6)
+    text.rename(long)
+    for read in (["--data", long], ["--task", "noisy-mqar:pairs=4,length=96,vocab=64,noise=0.25"]):
+        plan = bmojo("train", "--preset", "bmojo-tiny", "--set", "num_layers=1", *read,
+                     "--segment", 96, "--batch-tokens", 96, "--steps", 1, "--threads", 1,
+                     "--dry-run")
+        assert all(len(line) < 80 for line in plan.splitlines()), plan
+        assert "1 layer (bmojo)" in plan and "1 sequence of 96" in plan

@@ -14,7 +14,7 @@ namespace bmojo {
 template <typename Number>
 Number parse_number(std::string_view text, std::string_view subject, Number least, Number most) {
   constexpr auto kKind = std::is_integral_v<Number> ? "whole number in digits" : "number";
-  const auto digits = text.substr(text.starts_with('+') ? 1 : 0);
+  const auto digits = text.substr(text.starts_with('+') && !text.starts_with("+-") ? 1 : 0);
   const char *begin = digits.data(), *end = begin + digits.size();
   Number value{};
   const auto [at, error] = std::from_chars(begin, end, value);

@@ -46,10 +46,11 @@ void eval_task(const nn::Model& model, const Options& options) {
 
 void eval_text(const nn::Model& model, const Options& options) {
   const TokenData data({options.data.begin(), options.data.end()});
-  require(data.vocab_size() <= model.config().vocab_size,
-          "--data: vocabulary must be at most the model's = {}, got {}", model.config().vocab_size,
-          data.vocab_size());
-  train::require_tokenizer_of(checkpoint_folder(options.model), data);
+  // A model of the data's own tokenizer may have room for more ids.
+  const bool is_known = train::require_tokenizer_of(checkpoint_folder(options.model), data);
+  const int64_t own = model.config().vocab_size;
+  require(data.vocab_size() == own || (is_known && data.vocab_size() < own),
+          "--data: vocabulary must be the model's = {}, got {}", own, data.vocab_size());
   Progress progress("eval", "tok", options.common.quiet);
   const auto [total, by_position] = train::score_text(
       model, data, [&](int64_t done) { progress.update(done, data.num_tokens()); });

@@ -10,6 +10,7 @@
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
+#include "bmojo/base/input.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/cli/command_line.h"
 #include "bmojo/data/task.h"
@@ -55,13 +56,22 @@ std::vector<std::string> words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-// What is said later counts, but `set` is added to.
+std::string field_set_by(const std::string& setting) {
+  return setting.substr(0, setting.find('='));
+}
+
+// What is said later counts. Of `set` that is each field of the model.
 void add(Items& recipe, const RunFileItem& item) {
   const auto before = std::ranges::find(recipe, item.key, &RunFileItem::key);
   if (before == recipe.end()) {
     recipe.push_back(item);
   } else if (item.key == "set") {
-    before->values.insert(before->values.end(), item.values.begin(), item.values.end());
+    auto& settings = before->values;
+    for (const auto& later : item.values)
+      std::erase_if(settings, [&](const std::string& each) {
+        return field_set_by(each) == field_set_by(later);
+      });
+    settings.insert(settings.end(), item.values.begin(), item.values.end());
   } else {
     *before = item;
   }

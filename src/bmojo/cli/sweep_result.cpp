@@ -7,6 +7,7 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
+#include "bmojo/base/input.h"
 
 namespace bmojo {
 namespace {

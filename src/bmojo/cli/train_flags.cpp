@@ -65,9 +65,11 @@ void set_value(const Field& field, const std::string& text, bool& value) {
 template <typename Number>
 void set_value(const Field& field, const std::string& text, Number& value) {
   using Limits = std::numeric_limits<Number>;
-  value = parse_number(text, flag_of(field.name), Limits::lowest(), Limits::max());
+  constexpr Number kMost = std::is_integral_v<Number> ? Limits::max() : Number(1e30);
+  const auto least = text.starts_with('-') ? Limits::lowest() : Number{0};
+  value = parse_number(text, flag_of(field.name), least, kMost);
   // Inside, less means: chosen.
-  require(!(value < static_cast<Number>(field.least)), "{}: must be at least {}, got {}{}",
+  require(value >= static_cast<Number>(field.least), "{}: must be at least {}, got {}{}",
           flag_of(field.name), field.least, text,
           field.least > 0 ? "; leave it out to have it chosen" : "");
 }

@@ -65,14 +65,26 @@ double loss_bytes(const Config& config, double num_scored) {
                   static_cast<double>(nn::loss_buffer_bytes(config.vocab_size)));
 }
 
+// Memories of a sequence that has read so many tokens.
+double memories_after(Config config, int64_t context, int64_t tokens) {
+  if (config.window > 0) config.window = std::clamp<int64_t>(config.window, 1, tokens);
+  config.eidetic_tokens = std::min(config.eidetic_tokens, tokens);
+  return static_cast<double>(memory_bytes(config, context).total());
+}
+
 // Beside weights, moments and activations of one worker: buckets that gradients are summed in, and
-// carried memories, of which a step of several micro-batches keeps those it began with.
-double shared_bytes(const Job& job) {
+// carried memories, twice where a step keeps those it began with. Of `tried` micro-batches those
+// after `tokens` tokens have been measured.
+double shared_bytes(const Job& job, int64_t tried, int64_t tokens) {
   const auto& [recipe, config, plan, task, data] = job;
   double carried = 0;
-  if (plan.carries)
-    carried = static_cast<double>(plan.num_micro * recipe.micro_batch) *
-              static_cast<double>(memory_bytes(config, recipe.context).total());
+  if (plan.carries) {
+    const auto all = static_cast<double>(memory_bytes(config, recipe.context).total());
+    carried = static_cast<double>(plan.num_micro) * all;
+    if (tried > 0)
+      carried -= static_cast<double>(tried) * memories_after(config, recipe.context, tokens);
+    carried *= static_cast<double>(recipe.micro_batch);
+  }
   if (plan.num_micro > 1) carried *= 2;
   return carried + (recipe.workers > 1 ? 4 * static_cast<double>(plan.parameters) : 0);
 }
@@ -101,22 +113,30 @@ double epochs(const Job& job) {
          static_cast<double>(job.data->num_tokens() - held_out);
 }
 
+// Behind the name of a line: what is longer than a terminal is cut.
+std::string fitting(std::string_view text) { return printable(text, 62); }
+
+std::string counted(int64_t number, std::string_view what) {
+  return fmt::format("{} {}{}", grouped(number), what, number == 1 ? "" : "s");
+}
+
 std::string model_text(const Job& job) {
   const auto& recipe = job.recipe;
   const std::filesystem::path from = recipe.init_from.empty() ? recipe.config : recipe.init_from;
-  return fmt::format("{}: {} layers ({}), width {}",
-                     recipe.preset.empty() ? printable(from.filename().string()) : recipe.preset,
-                     job.config.num_layers, job.config.pattern, job.config.hidden_size);
+  return fitting(fmt::format(
+      "{}: {} ({}), width {}", recipe.preset.empty() ? from.filename().string() : recipe.preset,
+      counted(job.config.num_layers, "layer"), job.config.pattern, job.config.hidden_size));
 }
 
 std::string data_text(const Job& job) {
-  if (job.task) return job.task->text;
+  if (job.task) return fitting(job.task->text);
   const auto& names = job.recipe.data;
-  const auto first = printable(std::filesystem::path(names[0]).filename().string());
-  return fmt::format("{}{}: {} tokens in {} documents, read {:.3g} times", first,
-                     names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "",
-                     grouped(job.data->num_tokens()), grouped(job.data->num_documents()),
-                     epochs(job));
+  const auto more = names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "";
+  const auto read =
+      fmt::format("{}: {} in {}, read {:.3g} times", more, counted(job.data->num_tokens(), "token"),
+                  counted(job.data->num_documents(), "document"), epochs(job));
+  const auto first = std::filesystem::path(names[0]).filename().string();
+  return printable(first, 62 - std::min<size_t>(read.size(), 54)) + read;
 }
 
 }  // namespace
@@ -130,9 +150,11 @@ Estimate estimate(const Job& job, const train::Source& source) {
   const auto tokens = static_cast<double>(whole.tokens());
   const double weights = 16 * static_cast<double>(plan.parameters);  // gradients, both moments
   double seconds = 0, update_seconds = 0, activations = 0;
+  int64_t tried = 0,
+          tried_length = 0;  // micro-batches and their tokens whose memories were carried
   if (const auto shape = trial_shape(config, whole)) {
-    const auto trial =
-        train::try_steps(config, source, *shape, recipe.recompute, plan.num_micro > 1);
+    const train::TrialStep step{plan.num_micro, plan.carries, recipe.recompute};
+    const auto trial = train::try_steps(config, source, *shape, step);
     seconds = trial.seconds * flops_of(config, whole) / flops_of(config, *shape);
     update_seconds = trial.update_seconds;
     const auto part = static_cast<double>(shape->tokens()) / tokens;
@@ -141,12 +163,15 @@ Estimate estimate(const Job& job, const train::Source& source) {
     activations = std::max(taken - loss_bytes(config, scored), 0.0) / part +
                   loss_bytes(config, scored / part);
     result.tried_tokens = shape->tokens();
+    tried = std::min(plan.num_micro, train::kMostTried);
+    tried_length = 2 * shape->length();
   } else {
     seconds = flops_of(config, whole) / (kShareOfProducts * product_speed());
     activations =
         tokens * activation_bytes_per_token(config, recipe.recompute) + loss_bytes(config, tokens);
   }
-  result.memory_bytes = weights + activations + kRuntimeBytes + shared_bytes(job);
+  result.memory_bytes =
+      weights + activations + kRuntimeBytes + shared_bytes(job, tried, tried_length);
   result.step_seconds = seconds * static_cast<double>(plan.num_micro) + update_seconds +
                         validation_seconds(source, job, seconds / tokens);
   return result;
@@ -160,9 +185,10 @@ std::vector<std::string> summary(const Job& job, const Estimate& estimate, int64
       fmt::format("parameters    {}, {} without embeddings", grouped(plan.parameters),
                   grouped(count_parameters_without_embeddings(config))),
       fmt::format("data          {}", data_text(job)),
-      fmt::format("steps         {} of {} tokens: {} sequences of {}", grouped(plan.num_steps),
-                  grouped(plan.tokens_per_step()), grouped(plan.num_rows), grouped(plan.span)),
-      fmt::format("total         {} tokens, {:.1f} a parameter", grouped(plan.num_tokens()),
+      fmt::format("steps         {} of {}: {} of {}", grouped(plan.num_steps),
+                  counted(plan.tokens_per_step(), "token"), counted(plan.num_rows, "sequence"),
+                  grouped(plan.span)),
+      fmt::format("total         {} tokens, {:.3g} a parameter", grouped(plan.num_tokens()),
                   static_cast<double>(plan.num_tokens()) / static_cast<double>(plan.parameters)),
       fmt::format("time          about {}, {}", duration(seconds),
                   estimate.tried_tokens > 0
@@ -196,15 +222,17 @@ void print_plan(const Job& job, const Estimate& estimate, int64_t step, bool jso
          {"flops",
           training_flops_per_token(config, plan.span) * static_cast<double>(plan.num_tokens())}});
   for (const auto& line : summary(job, estimate, step)) fmt::print("{}\n", line);
-  fmt::print("at once       {} sequences, segments of {}, gradients through {}\n",
-             recipe.micro_batch, recipe.segment, recipe.bptt);
+  fmt::print("at once       {} in segments of {}; gradients through {}\n",
+             counted(recipe.micro_batch, "sequence"), grouped(recipe.segment),
+             counted(recipe.bptt, "segment"));
   fmt::print("memories      {}\n", !plan.carries ? "start afresh with every sequence"
                                    : recipe.context == 0
                                        ? "carried without end"
                                        : fmt::format("carried over {} tokens", recipe.context));
   fmt::print("rates         {:g}, SSM {:g}, to {:g}; warm-up {:g}\n", recipe.lr, recipe.ssm_lr,
              recipe.min_lr, recipe.warmup);
-  fmt::print("workers       {} with {} threads\n", recipe.workers, recipe.threads);
+  fmt::print("workers       {} with {}\n", grouped(recipe.workers),
+             counted(recipe.threads, "thread"));
 }
 
 }  // namespace bmojo

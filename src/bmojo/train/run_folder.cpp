@@ -386,16 +386,16 @@ Json load_progress(const fs::path& checkpoint) {
   return parse_json(read_text(path), path.string());
 }
 
-void require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
+bool require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
   std::string name = kTokenizerFile, digest;
   if (fs::exists(checkpoint / kTokenizerFile)) {
     digest = digest_of_text(read_text(checkpoint / kTokenizerFile));
   } else {  // Bytes have no file, but a run knows what it read.
-    if (!fs::exists(checkpoint / kProgressFile)) return;
+    if (!fs::exists(checkpoint / kProgressFile)) return false;
     const auto progress = load_progress(checkpoint);
     if (!progress.is_object() || !progress.contains("tokenizer") ||
         progress.at("tokenizer").is_null())
-      return;
+      return false;
     const auto& known = progress.at("tokenizer");
     const auto field = [&](const char* key) {
       require(known.is_object() && known.contains(key) && known.at(key).is_string(),
@@ -409,6 +409,7 @@ void require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
   require(digest == data.tokenizer_digest(),
           "--data: must be of the model's tokenizer, {} {}, got {} {}", printable(name), digest,
           printable(data.tokenizer_name()), printable(data.tokenizer_digest()));
+  return true;
 }
 
 void require_same_run(const fs::path& run, int64_t step, const Recipe& recipe, const Source& source,

@@ -65,8 +65,9 @@ void mark(const std::filesystem::path& run, int64_t latest, int64_t best);
 // Removes all but the newest `keep` (0: none is removed); `latest` and `best` always stay.
 void prune(const std::filesystem::path& run, int64_t keep);
 
-// Error where a checkpoint was trained on text of another tokenizer than `data`'s.
-void require_tokenizer_of(const std::filesystem::path& checkpoint, const TokenData& data);
+// Error where a checkpoint was trained on text of another tokenizer than `data`'s. False where
+// nothing is known of its tokenizer.
+bool require_tokenizer_of(const std::filesystem::path& checkpoint, const TokenData& data);
 
 // The newest step whose files are those of its manifest; nothing where no step was ever saved.
 // RunError where steps are gone or none is whole. `say` is told which ones were passed over.

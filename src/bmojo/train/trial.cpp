@@ -2,8 +2,10 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <vector>
 
 #include "bmojo/nn/adamw.h"
 #include "bmojo/nn/model.h"
@@ -17,10 +19,10 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void backward(const nn::Model& model, const Batch& batch, const TrialShape& shape, bool recompute) {
+void backward(const nn::Model& model, const Batch& batch, const TrialShape& shape, bool recompute,
+              nn::State& state) {
   nn::CallOptions call;
   call.recompute = recompute;
-  nn::State state;
   at::Tensor total;
   for (int64_t i = 0; i < shape.bptt; ++i) {
     const auto part = columns(batch, i * shape.segment, shape.segment);
@@ -31,12 +33,13 @@ void backward(const nn::Model& model, const Batch& batch, const TrialShape& shap
     total = total.defined() ? total + loss : loss;
   }
   total.backward();
+  state = nn::detach(state);
 }
 
 }  // namespace
 
-Trial try_steps(const Config& config, const Source& source, const TrialShape& shape, bool recompute,
-                bool accumulates) {
+Trial try_steps(const Config& config, const Source& source, const TrialShape& shape,
+                const TrialStep& step) {
   const auto batch = columns(source.train(0, 0, shape.rows), 0, shape.length());
   nn::Model model(config, nn::fresh_parameters(config, 0));
   model.require_gradients();
@@ -44,10 +47,16 @@ Trial try_steps(const Config& config, const Source& source, const TrialShape& sh
   for (const auto& [name, tensor] : model.parameters()) all.parameters.push_back(tensor);
   nn::AdamW optimizer({all});
   Trial trial{.num_scored = batch.num_scored};
+  const int64_t tried = std::clamp<int64_t>(step.num_micro, 1, step.carries ? kMostTried : 2);
+  std::vector<nn::State> states(tried);
   for (int i = 0; i < 2; ++i) {
-    if (!accumulates)
-      for (auto& tensor : all.parameters) tensor.mutable_grad() = at::Tensor();
-    trial.seconds = seconds_of([&] { backward(model, batch, shape, recompute); });
+    for (auto& tensor : all.parameters) tensor.mutable_grad() = at::Tensor();
+    const auto states_before = states;
+    for (auto& carried : states) {
+      nn::State state = carried;
+      trial.seconds = seconds_of([&] { backward(model, batch, shape, step.recompute, state); });
+      if (step.carries) carried = std::move(state);
+    }
     trial.update_seconds = seconds_of([&] { optimizer.step(); });
   }
   return trial;

@@ -16,10 +16,19 @@ struct Trial {
   int64_t num_scored = 0;                  // tokens that entered the loss
 };
 
-// Two steps with fresh weights on the run's first tokens, the second of them timed. Where the run
-// `accumulates`, the second adds its gradients to those of the first, and both are there at once.
-// Writes nothing; the heap keeps what they took.
-Trial try_steps(const Config& config, const Source& source, const TrialShape& shape, bool recompute,
-                bool accumulates);
+// How a step of the run is made of micro-batches.
+struct TrialStep {
+  int64_t num_micro = 1;  // gradients add up over them
+  bool carries = false;   // each keeps its memories for the next step
+  bool recompute = false;
+};
+
+// The most micro-batches of a step that are tried.
+inline constexpr int64_t kMostTried = 4;
+
+// Two steps with fresh weights on the run's first tokens; the last micro-batch is timed. Writes
+// nothing; the heap keeps what they took.
+Trial try_steps(const Config& config, const Source& source, const TrialShape& shape,
+                const TrialStep& step);
 
 }  // namespace bmojo::train
