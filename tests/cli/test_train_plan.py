@@ -42,6 +42,17 @@ def test_dry_run_prints_the_plan(bmojo, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def check_memory(bmojo, tmp_path, recipe):
+    """The plan's memory is within 15 % of the median of three runs: how the heap is cut up moves
+    each by a few per cent."""
+    plan = bmojo.json("train", *recipe, "--dry-run")
+    grown = sorted(bmojo.json("train", *recipe, "--quiet", "--out", tmp_path / f"run-{i}")[
+        "peak_memory_bytes"] - plan["program_bytes"] for i in range(3))
+    print(f"said {plan['memory_bytes'] / 1e6:.0f} MB, grown by {[each / 1e6 for each in grown]} MB")
+    assert plan["memory_bytes"] == pytest.approx(grown[1], rel=0.15)
+    return plan
+
+
 SHAPES = [  # preset, hidden size, layers, length, sequences at once, times, tried, more flags
     ("bmojo-tiny", 256, 3, 512, 4, 1, 4, ["--set", "window=64"]),
     ("bmojo-tiny", 256, 3, 512, 2, 3, 2, ["--set", "window=64"]),
@@ -54,18 +65,14 @@ SHAPES = [  # preset, hidden size, layers, length, sequences at once, times, tri
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape[0]}-{shape[5]}")
 def test_the_memory_of_the_plan_is_that_of_the_run(bmojo, tmp_path, shape):
-    """Within 15 %: a run also validates and saves, and the heap is cut up a little further."""
+    """A run also validates and saves, and the heap is cut up a little further."""
     family, width, layers, length, rows, times, tried, more = shape
     recipe = ["--preset", family, "--set", f"hidden_size={width}", "--set", f"num_layers={layers}",
               "--task", f"mqar:pairs=16,length={length},vocab=256", "--batch-tokens",
               times * rows * length,
               "--micro-batch", rows, "--steps", 2, "--eval-tokens", length, "--threads", 1, *more]
-    plan = bmojo.json("train", *recipe, "--dry-run")
-    peak = bmojo.json("train", *recipe, "--quiet", "--out", tmp_path / "run")["peak_memory_bytes"]
-    grown = peak - plan["program_bytes"]
-    print(f"said {plan['memory_bytes'] / 1e6:.0f} MB, grown by {grown / 1e6:.0f} MB")
+    plan = check_memory(bmojo, tmp_path, recipe)
     assert plan["tried_tokens"] == tried * length and plan["memory_bytes"] > plan["program_bytes"]
-    assert plan["memory_bytes"] == pytest.approx(grown, rel=0.15)
 
 
 @pytest.mark.parametrize("memories", [["--context", 0], ["--context", 512], ["--bptt", 2]],
@@ -74,12 +81,7 @@ def test_memories_that_are_carried_are_in_the_plan(bmojo, tmp_path, text, memori
     """Four micro-batches a step; the window is full after the second step."""
     recipe = ["--preset", "bmojo-tiny", "--data", text, "--segment", 128, "--micro-batch", 8,
               "--batch-tokens", 8192, "--eval-every", 0, "--threads", 1, *memories]
-    plan = bmojo.json("train", *recipe, "--steps", 6, "--dry-run")
-    peak = bmojo.json("train", *recipe, "--steps", 6, "--quiet", "--out", tmp_path / "run")[
-        "peak_memory_bytes"]
-    grown = peak - plan["program_bytes"]
-    print(f"said {plan['memory_bytes'] / 1e6:.0f} MB, grown by {grown / 1e6:.0f} MB")
-    assert plan["memory_bytes"] == pytest.approx(grown, rel=0.15)
+    check_memory(bmojo, tmp_path, [*recipe, "--steps", 6])
 
 
 def test_long_names_fit_a_terminal(bmojo, text):

@@ -86,8 +86,7 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"sample_tokens", "N", "Tokens of a sample [64]", false}, r.sample_tokens);
   visit(Field{"max_minutes", "M", "Save and stop after so many minutes; 0 = never [0]", false},
         r.max_minutes);
-  visit(Field{"stop_accuracy", "X", "Save and stop when a validation is that good; 0 = never [0]",
-              false},
+  visit(Field{"stop_accuracy", "X", "Stop when validation is that good; 0 = never [0]", false},
         r.stop_accuracy);
   visit(Field{"max_skips", "N", "Stop after so many skipped steps in a row [10]", false},
         r.max_skips);
