@@ -7,7 +7,7 @@ from training import WIDE, metrics, weights
 
 # Every token is scored, and 4,096 are computed at once: the head's products are split as well.
 ROWS, LENGTH = 32, 256
-MODEL = f"{WIDE} num_layers=2 vocab_size=2048".split()
+MODEL = f"{WIDE} vocab_size=2048".split()
 RECIPE = ["--preset", "bmojo-tiny", *(word for field in MODEL for word in ("--set", field)),
           "--segment", LENGTH, "--context", 0, "--batch-tokens", ROWS * LENGTH, "--micro-batch",
           ROWS // 2, "--lr", 1e-3, "--ssm-lr", 1e-3, "--steps", 3, "--quiet"]

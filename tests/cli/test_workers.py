@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from training import TASK, TINY, losses, metrics, streams, weights
+from training import TASK, TINY, but, losses, metrics, streams, weights
 
 # Small steps of the weights: what rounding changes stays as small as it was.
 RECIPE = [*TINY, *TASK, "--batch-tokens", 8 * 48, "--micro-batch", 2, "--lr", 1e-3, "--ssm-lr",
@@ -126,7 +126,7 @@ def test_threads_are_those_of_the_plan(bmojo, tmp_path, threads):
     plan = bmojo("train", *recipe, "--dry-run", env=environment)
     bmojo("train", *recipe, "--out", tmp_path / "run", env=environment)
     written = tomllib.loads((tmp_path / "run/run.toml").read_text())["threads"]
-    assert re.search(rf"^workers +2 with {written} threads$", plan, re.MULTILINE), (written, plan)
+    assert re.search(rf"^workers +2 with {written} threads?$", plan, re.MULTILINE), (written, plan)
 
 
 def test_a_mistake_is_said_once(bmojo, tmp_path):
@@ -336,7 +336,7 @@ def test_workers_that_all_stood_still_are_not_lost(bmojo, tmp_path):
 @pytest.mark.parametrize("unlike", ["seed", "text"])
 def test_workers_must_be_alike(bmojo, tmp_path, text, unlike):  # noqa: F811
     if unlike == "seed":
-        recipes = [[*SHORT, "--seed", seed] for seed in (1, 2)]
+        recipes = [but(SHORT, "--seed", seed) for seed in (1, 2)]
     else:
         (tmp_path / "loud").mkdir()
         for path in (tmp_path / "text").iterdir():

@@ -10,7 +10,7 @@ TASK = ["--task", "mqar:pairs=4,length=48,vocab=40,gap=8"]
 RECIPE = [*TINY, *TASK, "--batch-tokens", 8 * 48, "--lr", 1e-2, "--ssm-lr", 1e-2, "--quiet"]
 OVERHEADS = ("read_seconds", "log_seconds", "save_seconds")
 # Activations of many tokens, far above what the program holds anyway.
-WIDE = """hidden_size=256 num_layers=3 ssm_inner_size=256 ssm_dt_rank=16 num_heads=4 num_kv_heads=2
+WIDE = """hidden_size=256 num_layers=2 ssm_inner_size=256 ssm_dt_rank=16 num_heads=4 num_kv_heads=2
 head_size=64 window=64 mlp_size=512"""
 
 
