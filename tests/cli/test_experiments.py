@@ -169,7 +169,7 @@ def test_the_demo_keeps_every_seed(player, tmp_path):
     assert [row["seed"] for row in rows] == [1, 2]
     for row in rows:
         assert row["bmojo"]["accuracy"] == 0.97 and row["without"]["accuracy"] == 0.03
-        assert row["bmojo"]["steps"] == 20 and row["bmojo"]["seconds"] > 0.2
+        assert row["bmojo"]["steps"] == 20 and row["bmojo"]["seconds"] >= 0.2
         assert row["recipe"] == recipe and row["commit"] and row["machine"]
     given = {name: json.loads((tmp_path / f"out/seed-2/{name}/flags.json").read_text())
              for name in ("bmojo", "without")}
