@@ -64,7 +64,8 @@ void check_fields(const Header& header, const std::string& subject) {
 
 ShardLayout parse_shard_header(std::span<const std::byte> file, const std::string& subject) {
   const size_t known = std::min(file.size(), kShardMagic.size());
-  require(std::memcmp(file.data(), kShardMagic.data(), known) == 0,
+  // An empty file has no bytes to compare, nor an address.
+  require(known == 0 || std::memcmp(file.data(), kShardMagic.data(), known) == 0,
           "{}: must be a token shard, got a file of another kind; bmojo tokenize makes shards of "
           "text",
           subject);
