@@ -608,6 +608,24 @@ MUTANTS = [
         f"{KERNEL}/innovation_odd_documents", "gradients reach back across a document's start",
     ),
     Mutant(
+        "history-tail-reversed", "kernels/history.h", "tail + ((b + 1) * depth + t) * C;",
+        "tail + (b * depth - t - 1) * C;",
+        "nn/fused_equivalence FusedEquivalence.EveryTwoWaySplit",
+        "what came before a call is read with the oldest token last",
+    ),
+    Mutant(
+        "history-tail-of-padding", "kernels/history.h",
+        "std::copy_n(row(b, length(b) - depth + j), C,", "std::copy_n(row(b, L - depth + j), C,",
+        "nn/fused_equivalence FusedEquivalence.BatchedIsAlone",
+        "a short row hands on its padding instead of its last tokens",
+    ),
+    Mutant(
+        "history-across-documents", "kernels/history.h", "std::min(depth, position(b, t));",
+        "std::min(depth, position(b, t) + 1);",
+        "nn/fused_equivalence FusedEquivalence.PackedIsSeparate",
+        "a document's first token reads the last of the one before",
+    ),
+    Mutant(
         "tasks-run-twice", "nn/parallel.cpp",
         "for (int64_t i = next++; i < n; i = next++) task(i);",
         "for (int64_t i = next++; i < n; i = next++) task(i), task(i);",

@@ -25,6 +25,8 @@ struct Case {
   const char* fading_mode;
   int64_t eidetic_tokens;
   double rope_theta;
+  // Documents are so many times longer; above 1 the model is as wide as vectors and tiles like it.
+  int64_t scale = 1;
 };
 
 // Documents have up to kLength tokens: sets of 1 to 5 overflow many times.
@@ -55,12 +57,30 @@ const Case kCases[] = {
     {"bmojo before ssm", "bmojo,ssm", 2, 5, 3, "sliding", 4, 0},
     {"all kinds", "ssm,attention,bmojo", 3, 4, 6, "chunk", 5, 0},
     {"bmojo between others", "attention,bmojo,ssm,bmojo", 4, 3, 2, "sliding", 4, 100},
+    // Several tiles of keys and queries, chunks above and below a tile, sets of dozens.
+    {"wide, chunk rotary", "bmojo", 2, 48, 20, "chunk", 40, 100, 7},
+    {"wide, m_f above w, sliding", "ssm,bmojo", 4, 70, 90, "sliding", 33, 0, 7},
 };
 constexpr uint64_t kSeeds = 2;
 
+void widen(Config& c) {
+  c.vocab_size = 200;
+  c.hidden_size = 72;
+  c.ssm_inner_size = 80;
+  c.ssm_state_size = 16;
+  c.ssm_dt_rank = 5;
+  c.num_kv_heads = 2;
+  c.num_heads = 4;
+  c.head_size = 16;
+  if (c.mlp_size > 0) c.mlp_size = 100;
+}
+
 Model make_model(const Case& one, uint64_t seed) {
   auto c = random_config(seed);
-  c.norm_eps = 0.05;  // the norm of a small output would show its rounding enlarged
+  if (one.scale > 1)
+    widen(c);
+  else
+    c.norm_eps = 0.05;  // the norm of a few small outputs would show their rounding enlarged
   c.pattern = one.pattern;
   c.num_layers = one.num_layers;
   c.window = one.window;
@@ -83,12 +103,20 @@ void for_each_model(Work&& work) {
   for (const auto& one : kCases)
     for (uint64_t i = 0; i < kSeeds; ++i, ++seed) {
       SCOPED_TRACE(fmt::format("{}, seed {}", one.name, seed));
-      work(make_model(one, seed));
+      const auto model = make_model(one, seed);
+      work(model, one.scale);
     }
 }
 
-at::Tensor random_ids(const Model& model, int64_t batch, int64_t length) {
-  return at::randint(model.config().vocab_size, {batch, length}, at::kLong);
+// Rows of kLength·scale ids. make_model() has set the seed: the first row is the same in every
+// test.
+at::Tensor random_ids(const Model& model, int64_t rows, int64_t scale) {
+  return at::randint(model.config().vocab_size, {rows, kLength * scale}, at::kLong);
+}
+
+std::vector<int64_t> times(std::vector<int64_t> sizes, int64_t scale) {
+  for (auto& size : sizes) size *= scale;
+  return sizes;
 }
 
 struct Call {
@@ -164,6 +192,14 @@ Reading read_alone(const Model& model, const at::Tensor& ids, int64_t document =
   return read(model, {call})[0][0];
 }
 
+// Whether some set had to leave a token out: then rounding can decide between two.
+bool overflowed(const Reading& whole) {
+  return std::ranges::any_of(whole.kept, [](const auto& sets) {
+    return std::ranges::any_of(sets,
+                               [](const auto& at) { return std::ssize(at.second) < at.first; });
+  });
+}
+
 // The first layer whose sets differ at the end of a chunk or of the document. Pieces of `whole` end
 // nowhere else; those of other ways also where a call ends.
 std::optional<size_t> differing_layer(const Reading& reading, const Reading& whole) {
@@ -205,7 +241,7 @@ at::Tensor selection_of(const Reading& reading, const Reading& whole, size_t lay
 }
 
 // fp32 rounds by 6e-8. The kernels give the same bits in every way; a product of matrices adds in
-// an order that depends on its number of rows. Up to four layers, recurrences over 41 tokens and
+// an order that depends on its number of rows. Up to four layers, recurrences over 287 tokens and
 // large scores in a softmax make hundreds of it: 5e-5 at most on AVX-512, and other CPUs add
 // otherwise.
 constexpr double kRounding = 3e-4;
@@ -220,7 +256,7 @@ class FusedEquivalence : public testing::Test {
 
   // A draw: `reading` against the document in one call.
   static void expect_same(const Model& model, const Reading& reading, Reading whole) {
-    ++num_draws_;
+    num_draws_ += overflowed(whole);
     bool differs = false;
     std::vector<at::Tensor> given(model.layers().size());
     while (const auto layer = differing_layer(reading, whole)) {
@@ -250,18 +286,19 @@ double median(std::vector<double> x) {
 }
 
 // Over the tokens of every document and layer ε spans a factor of 10, and of every layer's queries
-// half give at least 0.3 of their attention to one key: a wrong key or a lost token shows.
+// half give at least 0.3 of their attention to one key: a wrong key or a lost token shows. The ids
+// are those of the first row in every test below.
 TEST_F(FusedEquivalence, WeightsAreStrong) {
-  for_each_model([](const Model& model) {
+  for_each_model([](const Model& model, int64_t scale) {
     const auto exact = model.to(at::TensorOptions().dtype(at::kDouble));
-    const auto ids = random_ids(model, 1, kLength)[0];
+    const auto ids = random_ids(model, 1, scale)[0];
     auto x = exact.parameter("embedding.weight").index_select(0, ids);
     for (int64_t i = 0; i < model.config().num_layers; ++i) {
       SCOPED_TRACE(i);
       const auto kind = model.config().kind(i);
       Oracle oracle(model.config(), kind, exact.parameters(), i);
       std::vector<at::Tensor> out;
-      for (int64_t t = 0; t < kLength; ++t) out.push_back(oracle.step(x[t]));
+      for (int64_t t = 0; t < ids.size(0); ++t) out.push_back(oracle.step(x[t]));
       x = at::stack(out);
       if (kind == LayerKind::bmojo && model.config().eidetic_tokens > 0) {
         const auto [low, high] = std::ranges::minmax(oracle.innovation);
@@ -275,21 +312,21 @@ TEST_F(FusedEquivalence, WeightsAreStrong) {
 }
 
 TEST_F(FusedEquivalence, EveryTwoWaySplit) {
-  for_each_model([](const Model& model) {
-    const auto ids = random_ids(model, 1, kLength);
+  for_each_model([](const Model& model, int64_t scale) {
+    const auto ids = random_ids(model, 1, scale);
     const auto whole = read_alone(model, ids[0]);
-    for (int64_t split = 1; split < kLength; ++split) {
+    for (int64_t split = 1; split < ids.size(1); ++split) {
       SCOPED_TRACE(split);
-      const auto parts = ids.split_with_sizes({split, kLength - split}, 1);
+      const auto parts = ids.split_with_sizes({split, ids.size(1) - split}, 1);
       expect_same(model, read(model, {{parts[0], {}}, {parts[1], {}}})[0][0], whole);
     }
   });
 }
 
 TEST_F(FusedEquivalence, OneTokenAtATime) {
-  for_each_model([](const Model& model) {
+  for_each_model([](const Model& model, int64_t scale) {
     std::vector<Call> calls;
-    for (int64_t t = 0; t < kLength; ++t) calls.push_back({random_ids(model, 2, 1), {}});
+    for (const auto& token : random_ids(model, 2, scale).split(1, 1)) calls.push_back({token, {}});
     for (const auto& row : read(model, calls))
       expect_same(model, row[0], read_alone(model, row[0].ids));
   });
@@ -297,13 +334,15 @@ TEST_F(FusedEquivalence, OneTokenAtATime) {
 
 // Three rows in one call; then in ragged calls, where one row begins late and another waits.
 TEST_F(FusedEquivalence, BatchedIsAlone) {
-  for_each_model([](const Model& model) {
-    const auto call = [&](int64_t length, std::vector<int64_t> lengths) {
-      return Call{random_ids(model, 3, length), {std::move(lengths), {}, {}}};
+  for_each_model([](const Model& model, int64_t scale) {
+    const auto ids = random_ids(model, 3, scale);
+    const auto call = [&](int64_t start, int64_t length, std::vector<int64_t> lengths) {
+      return Call{ids.narrow(1, start * scale, length * scale),
+                  {times(std::move(lengths), scale), {}, {}}};
     };
-    for (const auto& calls :
-         {std::vector{call(kLength, {})},
-          std::vector{call(13, {13, 0, 5}), call(17, {4, 17, 0}), call(11, {11, 9, 11})}})
+    for (const auto& calls : {std::vector{call(0, kLength, {})},
+                              std::vector{call(0, 13, {13, 0, 5}), call(13, 17, {4, 17, 0}),
+                                          call(30, 11, {11, 9, 11})}})
       for (const auto& row : read(model, calls))
         expect_same(model, row[0], read_alone(model, row[0].ids));
   });
@@ -314,12 +353,13 @@ TEST_F(FusedEquivalence, PackedIsSeparate) {
   const std::vector<std::pair<int64_t, int64_t>> packed = {
       // id, length: two rows of kLength
       {7, 1}, {3, 17}, {9, 2}, {4, 21}, {1, 19}, {2, 3}, {0, 12}, {5, 7}};
-  std::vector<int64_t> documents;
-  for (const auto& [id, length] : packed) documents.insert(documents.end(), length, id);
-  const auto ids_of_documents = torch::tensor(documents).view({2, kLength});
-  for_each_model([&](const Model& model) {
-    const auto ids = random_ids(model, 2, kLength);
-    for (const auto& sizes : {std::vector<int64_t>{kLength}, {7, 13, 1, 20}}) {
+  for_each_model([&](const Model& model, int64_t scale) {
+    const auto ids = random_ids(model, 2, scale);
+    std::vector<int64_t> documents;
+    for (const auto& [id, length] : packed) documents.insert(documents.end(), length * scale, id);
+    const auto ids_of_documents = torch::tensor(documents).view(ids.sizes());
+    for (const auto& some : {std::vector<int64_t>{kLength}, {7, 13, 1, 20}}) {
+      const auto sizes = times(some, scale);
       const auto parts = ids.split_with_sizes(sizes, 1);
       const auto names = ids_of_documents.split_with_sizes(sizes, 1);
       std::vector<Call> calls;
@@ -341,7 +381,7 @@ TEST_F(FusedEquivalence, PackedIsSeparate) {
 TEST_F(FusedEquivalence, AnotherSelectionIsNoTie) {
   torch::NoGradGuard no_grad;
   const auto model = make_model(kCases[0], 0);
-  const auto ids = random_ids(model, 1, kLength)[0];
+  const auto ids = random_ids(model, 1, 1)[0];
   const auto whole = read_alone(model, ids);
   std::vector<at::Tensor> latest;  // the last four of each chunk
   for (const auto& [count, set] : whole.kept[0]) latest.push_back(at::arange(count - 4, count));
