@@ -1086,9 +1086,9 @@ MUTANTS = [
         "data/shards MalformedShards.Index", "an index that does not rise is accepted",
     ),
     Mutant(
-        "segments-detached", "train/trainer.cpp",
-        "auto out = model_.forward(part.ids, state, call);",
-        "auto out = model_.forward(part.ids, nn::detach(state), call);",
+        "segments-detached", "train/backward.cpp",
+        "auto out = model.forward(part.ids, state, call);",
+        "auto out = model.forward(part.ids, nn::detach(state), call);",
         "train/trainer TrainerTest.SegmentsHaveTheGradientOfTheWhole",
         "gradients stop at every segment",
     ),
@@ -1101,8 +1101,9 @@ MUTANTS = [
     ),
     Mutant(
         "loss-per-micro-batch", "train/trainer.cpp",
-        "loss += backward(batches[m], state, scale);",
-        "loss += backward(batches[m], state, 1.0 / batches[m].num_scored / plan_.num_micro);",
+        "loss += backward(model_, batches[m], segments, scale, state);",
+        "loss += backward(model_, batches[m], segments,"
+        " 1.0 / batches[m].num_scored / plan_.num_micro, state);",
         "train/trainer TrainerTest.AccumulationIsOneBatch",
         "micro-batches count alike, however many tokens they score",
     ),
@@ -1190,6 +1191,19 @@ MUTANTS = [
         "require(value >= 0,",
         "cli/train_input test_bad_input_is_one_line_and_changes_nothing",
         "--segment 0 is taken for one that was left out",
+    ),
+    Mutant(
+        "micro-batches-take-no-time", "cli/train_plan.cpp",
+        "result.step_seconds = seconds * static_cast<double>(plan.num_micro) + update_seconds +",
+        "result.step_seconds = seconds + update_seconds +",
+        "cli/train_plan test_the_time_of_the_plan_is_near_that_of_the_run[eight-micro-batches]",
+        "the expected time is that of one micro-batch a step",
+    ),
+    Mutant(
+        "validation-takes-no-time", "cli/train_plan.cpp",
+        "validation_seconds(source, job, token_seconds);", "0;",
+        "cli/train_plan test_the_time_of_the_plan_is_near_that_of_the_run[mostly-validation]",
+        "the expected time leaves out validation",
     ),
     Mutant(
         "trial-memory-not-scaled", "cli/train_plan.cpp",

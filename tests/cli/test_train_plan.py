@@ -56,7 +56,6 @@ def check_memory(bmojo, tmp_path, recipe):
     return plans[0]
 
 
-
 SHAPES = [  # preset, hidden size, layers, length, sequences at once, times, tried, more flags
     ("bmojo-tiny", 256, 3, 512, 4, 1, 4, ["--set", "window=64"]),
     ("bmojo-tiny", 256, 3, 512, 2, 3, 2, ["--set", "window=64"]),
@@ -86,6 +85,24 @@ def test_memories_that_are_carried_are_in_the_plan(bmojo, tmp_path, text, memori
     recipe = ["--preset", "bmojo-tiny", "--data", text, "--segment", 128, "--micro-batch", 8,
               "--batch-tokens", 8192, "--eval-every", 0, "--threads", 1, *memories]
     check_memory(bmojo, tmp_path, [*recipe, "--steps", 6])
+
+
+@pytest.mark.parametrize("flags", [
+    ["--batch-tokens", 8 * 2 * 256, "--steps", 12, "--eval-every", 0],
+    ["--batch-tokens", 2 * 256, "--steps", 6, "--eval-every", 1, "--eval-tokens", 64 * 256],
+], ids=["eight-micro-batches", "mostly-validation"])
+def test_the_time_of_the_plan_is_near_that_of_the_run(bmojo, tmp_path, flags):
+    """Medians of three, by turns, within a factor of 3: leaving out micro-batches or validation
+    makes one of 6 or more."""
+    recipe = ["--preset", "bmojo-tiny", "--set", "hidden_size=96", "--task",
+              "mqar:pairs=16,length=256,vocab=256", "--micro-batch", 2, "--threads", 1, *flags]
+    said, taken = [], []
+    for i in range(3):
+        said.append(bmojo.json("train", *recipe, "--dry-run")["seconds"])
+        taken.append(bmojo.json("train", *recipe, "--quiet", "--out", tmp_path / f"run-{i}")[
+            "seconds"])
+    print(f"said {median(said):.2f} s, took {median(taken):.2f} s")
+    assert median(taken) / 3 < median(said) < 3 * median(taken)
 
 
 def test_long_names_fit_a_terminal(bmojo, text):

@@ -92,14 +92,13 @@ double shared_bytes(const Job& job, int64_t tried, int64_t tokens) {
   return carried + (recipe.workers > 1 ? 4 * static_cast<double>(plan.parameters) : 0);
 }
 
-// Of each step, its part.
+// Of each step, its part; token_seconds is what a token takes to score.
 double validation_seconds(const train::Source& source, const Job& job, double token_seconds) {
   const auto& [recipe, config, plan, task, data] = job;
   if (source.num_validation_rows() == 0 || recipe.eval_every == 0) return 0;
-  // Forward only, a third of the work, shared among the workers.
   const auto tokens =
       static_cast<double>(source.num_validation_rows() * source.validation_length());
-  return tokens * token_seconds / 3 / static_cast<double>(recipe.workers * recipe.eval_every);
+  return tokens * token_seconds / static_cast<double>(recipe.workers * recipe.eval_every);
 }
 
 std::string duration(double seconds) {
@@ -152,7 +151,7 @@ Estimate estimate(const Job& job, const train::Source& source) {
   const TrialShape whole{recipe.micro_batch, recipe.segment, recipe.bptt};
   const auto tokens = static_cast<double>(whole.tokens());
   const double weights = 16 * static_cast<double>(plan.parameters);  // gradients, both moments
-  double seconds = 0, update_seconds = 0, activations = 0;
+  double seconds = 0, update_seconds = 0, token_seconds = 0, activations = 0;
   int64_t tried = 0,
           tried_length = 0;  // micro-batches and their tokens whose memories were carried
   if (const auto shape = trial_shape(config, whole)) {
@@ -160,6 +159,7 @@ Estimate estimate(const Job& job, const train::Source& source) {
     const auto trial = train::try_steps(config, source, *shape, step);
     seconds = trial.seconds * flops_of(config, whole) / flops_of(config, *shape);
     update_seconds = trial.update_seconds;
+    token_seconds = trial.scoring_seconds / static_cast<double>(shape->tokens());
     const auto part = static_cast<double>(shape->tokens()) / tokens;
     const auto scored = static_cast<double>(trial.num_scored);
     const double taken = in_use() - result.program_bytes - weights - kRuntimeBytes;
@@ -170,13 +170,14 @@ Estimate estimate(const Job& job, const train::Source& source) {
     tried_length = 2 * shape->length();
   } else {
     seconds = flops_of(config, whole) / (kShareOfProducts * product_speed());
+    token_seconds = seconds / tokens / 3;  // forward only
     activations =
         tokens * activation_bytes_per_token(config, recipe.recompute) + loss_bytes(config, tokens);
   }
   result.memory_bytes =
       weights + activations + kRuntimeBytes + shared_bytes(job, tried, tried_length);
   result.step_seconds = seconds * static_cast<double>(plan.num_micro) + update_seconds +
-                        validation_seconds(source, job, seconds / tokens);
+                        validation_seconds(source, job, token_seconds);
   return result;
 }
 

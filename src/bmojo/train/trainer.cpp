@@ -12,6 +12,7 @@
 #include "bmojo/base/memory.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/nn/sample.h"
+#include "bmojo/train/backward.h"
 #include "bmojo/train/progress_text.h"
 
 namespace bmojo::train {
@@ -142,23 +143,6 @@ void Trainer::set_rates() {
 
 // Segments one after the other, the memories carried along; gradients flow through all of them and
 // end at the state that was carried in. Returns the loss.
-double Trainer::backward(const Batch& batch, nn::State& state, double scale) {
-  nn::CallOptions call;
-  call.recompute = recipe_.recompute;
-  at::Tensor total;
-  for (int64_t i = 0; i < recipe_.bptt; ++i) {
-    const auto part = columns(batch, i * recipe_.segment, recipe_.segment);
-    call.documents = part.documents;
-    auto out = model_.forward(part.ids, state, call);
-    state = std::move(out.state);
-    const auto loss = model_.loss(out.hidden, part.targets, scale);
-    total = total.defined() ? total + loss : loss;
-  }
-  total.backward();
-  state = nn::detach(state);
-  return total.item<double>();
-}
-
 StepReport Trainer::step() {
   for (const auto& [name, tensor] : model_.parameters())
     at::Tensor(tensor).mutable_grad() = at::Tensor();
@@ -177,6 +161,7 @@ StepReport Trainer::step() {
   const double scale = num_scored > 0 ? 1 / num_scored : 0;
 
   double loss = 0;
+  const Segments segments{recipe_.segment, recipe_.bptt, recipe_.recompute};
   const auto states_before = states_;
   for (int64_t m = 0; m < plan_.num_micro; ++m) {
     if (m > 0 && is_stop_asked()) {
@@ -186,7 +171,7 @@ StepReport Trainer::step() {
     if (m > 0) show_line(m);
     if (m + 1 == plan_.num_micro) buckets_->arm();
     nn::State state = states_.empty() ? nn::State() : states_[m];
-    loss += backward(batches[m], state, scale);
+    loss += backward(model_, batches[m], segments, scale, state);
     if (!states_.empty()) states_[m] = state;
     last_state_ = std::move(state);
   }

@@ -72,7 +72,6 @@ class Trainer {
   double seconds_running() const;
 
  private:
-  double backward(const Batch& batch, nn::State& state, double scale);
   void set_rates();
   void log(const StepReport& report);
   Json memories() const;

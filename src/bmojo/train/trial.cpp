@@ -9,6 +9,8 @@
 
 #include "bmojo/nn/adamw.h"
 #include "bmojo/nn/model.h"
+#include "bmojo/train/backward.h"
+#include "bmojo/train/evaluate.h"
 
 namespace bmojo::train {
 namespace {
@@ -17,23 +19,6 @@ double seconds_of(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void backward(const nn::Model& model, const Batch& batch, const TrialShape& shape, bool recompute,
-              nn::State& state) {
-  nn::CallOptions call;
-  call.recompute = recompute;
-  at::Tensor total;
-  for (int64_t i = 0; i < shape.bptt; ++i) {
-    const auto part = columns(batch, i * shape.segment, shape.segment);
-    call.documents = part.documents;
-    auto out = model.forward(part.ids, state, call);
-    state = std::move(out.state);
-    const auto loss = model.loss(out.hidden, part.targets);
-    total = total.defined() ? total + loss : loss;
-  }
-  total.backward();
-  state = nn::detach(state);
 }
 
 }  // namespace
@@ -54,11 +39,13 @@ Trial try_steps(const Config& config, const Source& source, const TrialShape& sh
     const auto states_before = states;
     for (auto& carried : states) {
       nn::State state = carried;
-      trial.seconds = seconds_of([&] { backward(model, batch, shape, step.recompute, state); });
+      trial.seconds = seconds_of(
+          [&] { backward(model, batch, {shape.segment, shape.bptt, step.recompute}, 1, state); });
       if (step.carries) carried = std::move(state);
     }
     trial.update_seconds = seconds_of([&] { optimizer.step(); });
   }
+  trial.scoring_seconds = seconds_of([&] { score(model, batch); });
   return trial;
 }
 

@@ -13,6 +13,7 @@ struct TrialShape {
 
 struct Trial {
   double seconds = 0, update_seconds = 0;  // forward and backward; the optimiser's step
+  double scoring_seconds = 0;              // of the same tokens, as validation does it
   int64_t num_scored = 0;                  // tokens that entered the loss
 };
 
