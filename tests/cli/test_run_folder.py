@@ -192,7 +192,7 @@ def test_a_manifest_that_is_none(bmojo, tmp_path, steps, fault):
     elif fault == "no manifest":
         path.unlink()
     said = messages(bmojo, "--resume", "--max-minutes", 0, "--out", run).splitlines()
-    passed_over = f"{folder} is not what its manifest says, passed over: {MANIFESTS[fault]}"
+    passed_over = f"skipping {folder}, which is not what its manifest says: {MANIFESTS[fault]}"
     assert said[0].startswith(passed_over), said
     assert f"{run}: goes on from step 1" in said
     assert losses(run) == losses(steps) and weights(run) == weights(steps)

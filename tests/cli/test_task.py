@@ -21,7 +21,7 @@ def test_an_example_fits_a_screen(bmojo, name, answers, legend):
     text = bmojo("task", name, "--show", "--number", 5)
     first, second, *rest = text.splitlines()
     assert first == shown["task"]
-    assert second == f"{legend}; arrows show what is due"
+    assert second == f"{legend}; arrows mark the answers"
     assert all(len(line) <= 80 for line in text.splitlines())
     words = " ".join(line.split(":")[1] for line in rest).split()
     expected = [f"{i}" if target < 0 else f"{i}->{target}"

@@ -44,7 +44,7 @@ void run_task(const Options& options) {
        static_cast<uint64_t>(options.number), ids, targets);
   if (options.common.json)
     return print_json({{"task", task.text}, {"ids", ids}, {"targets", targets}});
-  fmt::print("{}\n{}; arrows show what is due\n", task.text, task.legend);
+  fmt::print("{}\n{}; arrows mark the answers\n", task.text, task.legend);
   print_sequence(ids, targets);
 }
 

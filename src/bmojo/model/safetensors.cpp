@@ -69,8 +69,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
   require(length <= kMaxHeaderBytes,
-          "{}: must be a safetensors file, with a header of at most {} bytes, got one of another "
-          "kind",
+          "{}: must be a safetensors file, got a file of another kind; its header would be longer "
+          "than {} bytes",
           subject, kMaxHeaderBytes);
   require(length <= bytes.size() - kLengthBytes,
           "{}: header must be {} bytes, as the file says, got {}; the file is cut off", subject,

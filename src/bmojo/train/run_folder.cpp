@@ -365,7 +365,7 @@ std::optional<int64_t> find_checkpoint(const fs::path& run,
   for (auto it = steps.rbegin(); it != steps.rend(); ++it) {
     const auto fault = fault_of(it->second);
     if (!fault) return it->first;
-    say(fmt::format("{} is not what its manifest says, passed over: {}", it->second.string(),
+    say(fmt::format("skipping {}, which is not what its manifest says: {}", it->second.string(),
                     *fault));
   }
   if (!steps.empty())

@@ -70,7 +70,7 @@ void prune(const std::filesystem::path& run, int64_t keep);
 bool require_tokenizer_of(const std::filesystem::path& checkpoint, const TokenData& data);
 
 // The newest step whose files are those of its manifest; nothing where no step was ever saved.
-// RunError where steps are gone or none is whole. `say` is told which ones were passed over.
+// RunError where steps are gone or none is whole. `say` is told which ones were skipped.
 std::optional<int64_t> find_checkpoint(const std::filesystem::path& run,
                                        const std::function<void(const std::string&)>& say);
 std::filesystem::path step_folder(const std::filesystem::path& run, int64_t step);
