@@ -4,6 +4,7 @@ import io
 import json
 import os
 import resource
+import signal
 import struct
 import subprocess
 from pathlib import Path
@@ -11,6 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+
+# A shell that runs the tests in the background may have these ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A B'MOJO of a few kilobytes, as flags.
 FIELDS = """vocab_size=40 hidden_size=12 num_layers=2 ssm_inner_size=10 ssm_state_size=3

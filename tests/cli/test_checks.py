@@ -234,7 +234,8 @@ def test_a_stopped_run_goes_on(small, number):
     else:
         assert process.returncode == 128 + number
         assert err == "mutants: stopped; `make mutants` goes on from here\n"
-        assert "three=3" in copy.read_text() and not sleepers(small)
+        assert "three=3" in copy.read_text()
+        wait_until(lambda: not sleepers(small))
     small.write_list(LIST)
     out = small("--jobs", "1")
     assert "2 faults were tried before" in out and "caught  three" in out

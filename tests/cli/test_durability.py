@@ -291,7 +291,7 @@ def test_a_second_signal_does_not_wait_at_all(bmojo, tmp_path, workers, told):
     tell = os.killpg if told == "group" else os.kill
     try:
         tell(process.pid, signal.SIGINT)
-        time.sleep(0.5)  # sooner, it might be an echo of the first
+        time.sleep(1)  # sooner, it might be an echo of the first
         assert process.poll() is None, process.communicate()
         tell(process.pid, signal.SIGINT)
         second = time.monotonic()
@@ -318,7 +318,7 @@ def test_a_signal_to_all_workers_is_heard_once(bmojo, tmp_path):
     process = start_long_step(bmojo, run, "--threads", 1)
     try:
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        time.sleep(1)
         ctypes.CDLL(None).sigqueue(process.pid, signal.SIGINT, None)
         error = process.communicate(timeout=240)[1]
     finally:

@@ -191,8 +191,8 @@ def test_the_demo_keeps_every_seed(player, tmp_path):
 
 
 def test_a_training_that_fails_ends_the_other(player, tmp_path):
-    write_recipe(tmp_path, 1000)
-    process = run_demo(player, tmp_path, 1000, PLAYER_FAILS="1")
+    write_recipe(tmp_path, 10000)
+    process = run_demo(player, tmp_path, 10000, PLAYER_FAILS="1")
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert err == "demo: without eidetic memory: the disk is full\n"
@@ -203,8 +203,8 @@ def test_a_training_that_fails_ends_the_other(player, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_both(player, tmp_path, number):
-    write_recipe(tmp_path, 1000)
-    process = run_demo(player, tmp_path, 1000)
+    write_recipe(tmp_path, 10000)
+    process = run_demo(player, tmp_path, 10000)
     runs = [tmp_path / "out/seed-1" / name for name in ("bmojo", "without")]
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and not all((r / "metrics.jsonl").exists() for r in runs):

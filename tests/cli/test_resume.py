@@ -39,7 +39,7 @@ def test_resumed_is_unbroken_to_the_bit(bmojo, tmp_path, text):
 
 def test_a_signal_saves_and_exits_130(bmojo, tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
-    recipe = [*RECIPE, "--steps", 400, "--eval-every", 1000]
+    recipe = [*RECIPE, "--steps", 1000, "--eval-every", 2000]
     bmojo("train", *recipe, "--out", whole)
     for sent in (signal.SIGINT, signal.SIGTERM):
         resume = ["--resume"] if run.exists() else []
@@ -48,7 +48,8 @@ def test_a_signal_saves_and_exits_130(bmojo, tmp_path):
             stderr=subprocess.PIPE)
         before = len(losses(run)) if resume else 0
         while process.poll() is None and (
-                not (run / "metrics.jsonl").exists() or len(losses(run)) < before + 3):
+                not (run / "metrics.jsonl").exists()
+                or (run / "metrics.jsonl").read_bytes().count(b"\n") < before + 3):
             time.sleep(0.02)
         process.send_signal(sent)
         error = process.communicate(timeout=60)[1].decode()
@@ -57,6 +58,14 @@ def test_a_signal_saves_and_exits_130(bmojo, tmp_path):
         assert (run / "latest").resolve().name == f"step-{len(losses(run)):08}"
     bmojo("train", "--resume", "--out", run, "--quiet")
     assert losses(run) == losses(whole) and weights(run) == weights(whole)
+
+
+def read_or_end(terminal):
+    """What a terminal shows; nothing once the last writer is gone."""
+    try:
+        return os.read(terminal, 65536).decode()
+    except OSError:
+        return ""
 
 
 def test_a_signal_does_not_wait_for_a_long_step(bmojo, tmp_path, text):
@@ -68,19 +77,24 @@ def test_a_signal_does_not_wait_for_a_long_step(bmojo, tmp_path, text):
     recipe.remove("--quiet")
     bmojo("train", *recipe, "--quiet", "--out", whole)
     for done in (0, 1):
+        # On a terminal a line comes every 0.1 s: "step 1/2 + 7 %  …"
+        terminal, theirs = os.openpty()
         process = subprocess.Popen(
             [bmojo.path, "train", *map(str, ["--resume"] if done else recipe), "--out", run],
-            stderr=subprocess.PIPE, text=True)
+            stderr=theirs, env=os.environ | {"TERM": "xterm"})
+        os.close(theirs)
+        error = ""
         try:
-            # A plain line comes every five seconds: "step 1/2 + 7 %  …"
-            for line in process.stderr:
-                if line.startswith(f"step {done}/2 + "):
-                    break
+            while f"step {done}/2 + " not in error:
+                error += os.read(terminal, 65536).decode()
             process.send_signal(signal.SIGTERM)
-            error = process.communicate(timeout=120)[1]
+            process.wait(timeout=120)
+            while part := read_or_end(terminal):
+                error += part
         finally:
             process.kill()
             process.wait()
+            os.close(terminal)
         assert process.returncode == 130 and "go on with --resume" in error, error
         if done:
             assert losses(run) == losses(whole)[:1]
