@@ -12,8 +12,9 @@ struct Segments {
   bool recompute = false;
 };
 
-// The loss of a batch, times `scale`. Its gradients are added to those of the weights, and the
-// memories go on from where they were, without a way back for later gradients.
+// The loss of a batch, times `scale`, its gradients added to those of the weights. Segments go one
+// after the other, the memories carried along: gradients flow through all of them and end at the
+// state that was carried in.
 double backward(const nn::Model& model, const Batch& batch, const Segments& segments, double scale,
                 nn::State& state);
 

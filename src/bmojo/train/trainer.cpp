@@ -141,8 +141,6 @@ void Trainer::set_rates() {
     groups[i].rate = rate_at(step_, i < kSsmGroups ? recipe_.ssm_lr : recipe_.lr, recipe_);
 }
 
-// Segments one after the other, the memories carried along; gradients flow through all of them and
-// end at the state that was carried in. Returns the loss.
 StepReport Trainer::step() {
   for (const auto& [name, tensor] : model_.parameters())
     at::Tensor(tensor).mutable_grad() = at::Tensor();
