@@ -283,7 +283,8 @@ def test_tests_are_found_by_their_names():
                  f"{mutants.KERNEL}/rotary_odd_b"):
         assert mutants.test_exists(test), test
     for test in ("cli/checks test_tests", "cli/nowhere test_tests_are_found_by_their_names",
-                 "nn/oracle Oracle.Random", "nn/nowhere Oracle.RandomLayers"):
+                 "nn/oracle Oracle.Random", "nn/nowhere Oracle.RandomLayers",
+                 "kernels/kernels Kernels.AttentionIsItsSoftmax"):
         assert not mutants.test_exists(test), test
 
 
