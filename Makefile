@@ -81,7 +81,7 @@ sanitize: setup
 	@$(CMAKE) --build --preset sanitize-threads
 	@$(call run-tests,sanitize-threads)
 
-# About an hour; may be stopped and started again.
+# Half an hour; may be stopped and started again.
 mutants: setup
 	@.venv/bin/python tools/mutants.py
 

@@ -411,13 +411,15 @@ MUTANTS = [
         "given-eidetic-not-reset", "nn/selection.cpp",
         "running = choose(waves.fresh[i], empty, running);",
         "",
-        GRADIENT, "with a given selection M of the last document reaches the next",
+        "nn/equivalence Equivalence.GivenSelectionIsFollowedByTheReference",
+        "with a given selection M of the last document reaches the next",
     ),
     Mutant(
         "given-frozen-thawed-by-a-call", "nn/selection.cpp",
         "frozen = choose(active & ~waves.inside[i], running, frozen);",
         "frozen = choose(active, running, frozen);",
-        GRADIENT, "with a given selection a call inside a chunk sees the running set",
+        "nn/equivalence Equivalence.GivenSelectionIsFollowedByTheReference",
+        "with a given selection a call inside a chunk sees the running set",
     ),
     Mutant(
         "given-selection-unchecked", "nn/selection.cpp",

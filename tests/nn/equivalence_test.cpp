@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bmojo/nn/fused.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {
@@ -181,6 +182,35 @@ TEST(Equivalence, GivenSelectionIsUsed) {
   EXPECT_LT(relative_error(second.hidden, forced.hidden.narrow(1, 8, 4)), kRounding);
   const auto impossible = torch::tensor({{0, 1, 2}, {0, 1, 3}, {0, 1, 2}}, at::kLong);
   EXPECT_THROW(model.forward(ids, {}, {{}, {}, {impossible}}), std::runtime_error);
+  const ReferenceOnly reference;
+  EXPECT_THROW(model.forward(ids, {}, {{}, {}, {impossible}}), std::runtime_error);
+}
+
+// As other devices follow it: documents that begin inside a call, calls that begin inside a chunk.
+TEST(Equivalence, GivenSelectionIsFollowedByTheReference) {
+  torch::NoGradGuard no_grad;
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    auto config = random_config(seed);
+    config.window = 2 + static_cast<int64_t>(seed % 4);
+    config.eidetic_tokens = 1 + static_cast<int64_t>(seed % 3);
+    const Model model(config, strong_parameters(config, seed));
+    SCOPED_TRACE(fmt::format("seed {}: {}", seed, describe(config)));
+    State state, followed;
+    for (const int64_t length : {7, 9, 3, 8}) {
+      const auto ids = random_ids(model, 2, length);
+      CallOptions options;
+      for (int64_t i = 0; i < 2 * length; ++i)  // the second row begins a document in each call
+        options.documents.push_back(i < length + 4 ? i / length : 100 + length);
+      const auto chosen = model.forward(ids, state, options);
+      options.selections = chosen.selections;
+      const ReferenceOnly reference;
+      const auto given = model.forward(ids, followed, options);
+      EXPECT_LT(relative_error(given.hidden, chosen.hidden), kRounding);
+      expect_same_state(given.state, chosen.state, kRounding);
+      state = chosen.state;
+      followed = given.state;
+    }
+  }
 }
 
 TEST(Equivalence, TokenIdsAreRemembered) {
