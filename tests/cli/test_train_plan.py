@@ -47,7 +47,7 @@ def check_memory(bmojo, tmp_path, recipe):
     """The plan's memory is within 15 % of what a run takes, by medians of three: what the program
     itself holds when it begins differs by megabytes from process to process."""
     plans = [bmojo.json("train", *recipe, "--dry-run") for _ in range(3)]
-    peaks = [bmojo.json("train", *recipe, "--quiet", "--out", tmp_path / f"run-{i}")[
+    peaks = [bmojo.json("train", *recipe, "--out", tmp_path / f"run-{i}")[
         "peak_memory_bytes"] for i in range(3)]
     said, program = (median(plan[key] for plan in plans) for key in ("memory_bytes", "program_bytes"))
     grown = median(peaks) - program
@@ -76,6 +76,28 @@ def test_the_memory_of_the_plan_is_that_of_the_run(bmojo, tmp_path, shape):
               "--micro-batch", rows, "--steps", 2, "--eval-tokens", length, "--threads", 1, *more]
     plan = check_memory(bmojo, tmp_path, recipe)
     assert plan["tried_tokens"] == tried * length and plan["memory_bytes"] > plan["program_bytes"]
+
+
+LARGE = ["--set", "hidden_size=512", "--set", "num_layers=8", "--set", "num_heads=8", "--set",
+         "num_kv_heads=8", "--set", "head_size=64", "--set", "mlp_size=1408", "--set", "window=256"]
+
+
+@pytest.mark.parametrize("family", ["bmojo", "transformer", "hybrid"])
+def test_a_model_too_large_to_try_is_counted(bmojo, tmp_path, family):
+    """30 to 36 M parameters."""
+    recipe = ["--preset", f"{family}-tiny", *LARGE, "--task", "mqar:pairs=16,length=1024,vocab=8192",
+              "--batch-tokens", 1024, "--steps", 2, "--eval-tokens", 1024]
+    plan = bmojo.json("train", *recipe, "--dry-run")
+    assert plan["tried_tokens"] == 0
+    run = bmojo.json("train", *recipe, "--quiet", "--out", tmp_path / "run")
+    grown = run["peak_memory_bytes"] - plan["program_bytes"]
+    print(f"said {plan['memory_bytes'] / 1e6:.0f} MB, grown by {grown / 1e6:.0f} MB; "
+          f"said {plan['seconds']:.1f} s, took {run['seconds']:.1f} s")
+    assert plan["memory_bytes"] == pytest.approx(grown, rel=0.15)
+    assert run["seconds"] / 4 < plan["seconds"] < 4 * run["seconds"]
+    text = bmojo("train", *recipe, "--dry-run").splitlines()
+    assert text[5].endswith(", roughly, by counting operations")
+    assert text[6].startswith("memory        roughly ")
 
 
 @pytest.mark.parametrize("memories", [["--context", 0], ["--context", 512], ["--bptt", 2]],

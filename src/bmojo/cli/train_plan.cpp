@@ -25,7 +25,7 @@ constexpr double kMostFlops = 3e10;
 // Fewer tokens say little about many.
 constexpr int64_t kFewestTokens = 256;
 // Of the speed of large products, what a model reaches.
-constexpr double kShareOfProducts = 0.3;
+constexpr double kShareOfProducts = 0.7;
 // Torch's own buffers, made by the first step whatever the model is.
 constexpr double kRuntimeBytes = 3e6;
 // Carried memories lie scattered over the heap, and what is freed between them stays there: seen at
@@ -198,9 +198,9 @@ std::vector<std::string> summary(const Job& job, const Estimate& estimate, int64
                   estimate.tried_tokens > 0
                       ? fmt::format("by a trial of {} tokens", grouped(estimate.tried_tokens))
                       : "roughly, by counting operations"),
-      fmt::format("memory        about {}{} and {} for the program itself",
-                  si(estimate.memory_bytes, "B"), recipe.workers > 1 ? " a worker" : "",
-                  si(estimate.program_bytes, "B"))};
+      fmt::format("memory        {} {}{} and {} for the program itself",
+                  estimate.tried_tokens > 0 ? "about" : "roughly", si(estimate.memory_bytes, "B"),
+                  recipe.workers > 1 ? " a worker" : "", si(estimate.program_bytes, "B"))};
 }
 
 void print_plan(const Job& job, const Estimate& estimate, int64_t step, bool json) {
