@@ -422,6 +422,12 @@ MUTANTS = [
         "with a given selection a call inside a chunk sees the running set",
     ),
     Mutant(
+        "given-selection-ignored", "nn/selection.cpp",
+        "const auto next = given.defined()", "const auto next = false",
+        "nn/equivalence Equivalence.GivenSelectionIsUsed",
+        "other devices make their own choice where one is given",
+    ),
+    Mutant(
         "given-selection-unchecked", "nn/selection.cpp",
         "require(match.any(2).all().item<bool>(),",
         "require(true,",

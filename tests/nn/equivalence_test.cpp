@@ -183,6 +183,8 @@ TEST(Equivalence, GivenSelectionIsUsed) {
   const auto impossible = torch::tensor({{0, 1, 2}, {0, 1, 3}, {0, 1, 2}}, at::kLong);
   EXPECT_THROW(model.forward(ids, {}, {{}, {}, {impossible}}), std::runtime_error);
   const ReferenceOnly reference;
+  EXPECT_LT(relative_error(model.forward(ids, {}, {{}, {}, {other}}).hidden, forced.hidden),
+            kRounding);
   EXPECT_THROW(model.forward(ids, {}, {{}, {}, {impossible}}), std::runtime_error);
 }
 
