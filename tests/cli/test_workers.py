@@ -129,6 +129,17 @@ def test_threads_are_those_of_the_plan(bmojo, tmp_path, threads):
     assert re.search(rf"^workers +2 with {written} threads?$", plan, re.MULTILINE), (written, plan)
 
 
+def ends_within_10_seconds(process):
+    """Or within 20, where this process itself stood still for more than a second meanwhile."""
+    start = before = time.monotonic()
+    longest = 0
+    while process.poll() is None:
+        assert before - start < 60
+        time.sleep(0.05)
+        longest, before = max(longest, time.monotonic() - before), time.monotonic()
+    return before - start < (10 if longest < 1 else 20)
+
+
 def test_a_mistake_is_said_once(bmojo, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").write_text("")
@@ -201,10 +212,9 @@ def check_and_resume(bmojo, run):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_lost_worker_ends_the_run(bmojo, long_run, rank):
     process, workers, run = long_run
-    start = time.monotonic()
     os.kill(workers[rank], signal.SIGKILL)
-    out, error = process.communicate(timeout=30)
-    assert time.monotonic() - start < 20
+    assert ends_within_10_seconds(process)
+    out, error = process.communicate()
     assert process.returncode == 1 and out == ""
     assert error == f"bmojo: worker {rank} of 2 was lost (signal 9); the last checkpoint stays\n"
     assert not any(map(is_running, workers.values()))
@@ -213,11 +223,10 @@ def test_a_lost_worker_ends_the_run(bmojo, long_run, rank):
 
 def test_a_stuck_worker_does_not_keep_a_lost_run(long_run):
     process, workers, _ = long_run
-    start = time.monotonic()
     os.kill(workers[0], signal.SIGSTOP)
     os.kill(workers[1], signal.SIGKILL)
-    error = process.communicate(timeout=30)[1]
-    assert time.monotonic() - start < 20
+    assert ends_within_10_seconds(process)
+    error = process.communicate()[1]
     assert process.returncode == 1
     assert error == "bmojo: worker 1 of 2 was lost (signal 9); the last checkpoint stays\n"
 
@@ -296,7 +305,7 @@ def test_a_machine_that_vanishes_ends_the_run(bmojo, tmp_path, rank):
         workers[rank].send_signal(signal.SIGSTOP)
         # 7 s of silence after the last beat heard, which may be a second late; half a second
         # between two looks. A worker that stood still itself counts the silence anew.
-        workers[other].wait(timeout=20)
+        assert ends_within_10_seconds(workers[other])
         out, error = workers[other].communicate()
         assert workers[rank].poll() is None  # still there, and still
     assert workers[other].returncode == 1 and out == ""
