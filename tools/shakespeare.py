@@ -1,4 +1,4 @@
-"""Tiny-shakespeare by bytes: nanoGPT's CPU setting, and the five families at equal parameters with
+"""Tiny-shakespeare by characters: nanoGPT's CPU setting, and six models of equal parameters with
 context 512 and window 64, each at the best of the same three learning rates.
 
 The recipes are configs/shakespeare-*.toml. Every run is one `bmojo train` with one thread, --jobs
