@@ -59,7 +59,7 @@ TEST(MappedFile, LargerThanMemoryMaps) {
 TEST(MappedFile, RefusesWhatIsNotAFile) {
   const TempFolder folder;
   const auto missing = message_of<Error>([&] { MappedFile file(folder / "no"); });
-  EXPECT_TRUE(begins(missing, (folder / "no").string() + ": must be a readable file, got No "));
+  EXPECT_TRUE(begins(missing, (folder / "no").string() + ": cannot be read: No "));
   EXPECT_TRUE(contains(message_of<Error>([&] { MappedFile file(folder.path()); }),
                        "must be a regular file, got a folder"));
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
@@ -381,7 +381,7 @@ TEST(ReadText, ReadsUpToTheLimit) {
 TEST(ReadText, RefusesWhatIsNotAFile) {
   const TempFolder folder;
   EXPECT_TRUE(contains(message_of<Error>([&] { read_text(folder / "no"); }),
-                       "must be a readable file, got No such file"));
+                       "cannot be read: No such file"));
   EXPECT_TRUE(contains(message_of<Error>([&] { read_text(folder.path()); }), "got a folder"));
 }
 

@@ -48,7 +48,7 @@ TEST(ReadInput, RefusesWhatIsNoRegularFile) {
   EXPECT_TRUE(contains(refusal("/dev/zero"), "must be a regular file, got a device or pipe"));
   EXPECT_EQ(refusal(folder.path()),
             folder.path().string() + ": must be a regular file, got a folder");
-  EXPECT_TRUE(contains(refusal(folder / "no"), "must be a readable file, got No such file"));
+  EXPECT_TRUE(contains(refusal(folder / "no"), "cannot be read: No such file"));
   // A regular file whose first byte cannot be read.
   EXPECT_TRUE(contains(message_of<RunError>([] { read_text("/proc/self/mem"); }),
                        "/proc/self/mem: reading failed: Input/output error"));

@@ -156,7 +156,7 @@ PAGE = b"\n <!doctype HTML>\n<html><body>Sign in</body></html>\n"
     (lambda f: replace_tensor(f, NORM, ("F64", (12,), bytes(96))),
      "must be F32, BF16 or F16, got F64"),
     (lambda f: replace_tensor(f, NORM, ("Q8", (12,), bytes(12))), "Q8"),
-    (truncate, "bytes, as its tensors take, got "),
+    (truncate, "bytes for its tensors, got "),
     (truncate, "; the file is cut off"),
     (lambda f: (f / "model.safetensors").write_bytes(LFS),
      "model.safetensors: must be a safetensors file, got a Git LFS pointer; fetch the file itself "
@@ -176,7 +176,7 @@ PAGE = b"\n <!doctype HTML>\n<html><body>Sign in</body></html>\n"
     (lambda f: (f / "model.safetensors").write_bytes(b"no header"), "model.safetensors"),
     (lambda f: (f / "model.safetensors").unlink(), "must hold model.safetensors or"),
     (lambda f: (f / "config.json").unlink(),
-     "config.json: must be a readable file, got No such file"),
+     "config.json: cannot be read: No such file"),
     (lambda f: shard(f, weight_map={NORM: "../part-0.safetensors"}),
      "a name inside the folder, got '../"),
     (lambda f: shard(f, weight_map={NORM: "/etc/passwd"}),
@@ -184,7 +184,7 @@ PAGE = b"\n <!doctype HTML>\n<html><body>Sign in</body></html>\n"
     (lambda f: shard(f, weight_map={NORM: ".."}), "a name inside the folder, got '..'"),
     (lambda f: shard(f, weight_map={NORM: 3}), f"tensor '{NORM}': file must be text, got 3"),
     (lambda f: shard(f, weight_map={NORM: "part-7.safetensors"}),
-     "part-7.safetensors: must be a readable"),
+     "part-7.safetensors: cannot be read"),
     (lambda f: shard(f, weight_map={NORM: ABSENT}), f"tensor '{NORM}' of part-"),
     (lambda f: shard(f, weight_map={"ghost": "part-0.safetensors"}),
      "tensor 'ghost' must stand in part-0"),
@@ -218,7 +218,7 @@ def test_things_that_are_not_checkpoints(bmojo, tmp_path, small):
     assert "must be a regular file" in bmojo("inspect", "/dev/zero", code=2)
     shutil.rmtree(small)
     small.mkdir()
-    assert "config.json: must be a readable file" in bmojo("inspect", small, code=2)
+    assert "config.json: cannot be read" in bmojo("inspect", small, code=2)
     assert "must be a folder with config.json and safetensors, got a file" in bmojo(
         "import", tmp_path / "note.txt", "--out", tmp_path / "x", code=2)
 

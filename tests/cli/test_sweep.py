@@ -279,7 +279,7 @@ def test_a_file_without_families_is_refused(bmojo, tmp_path):
     (tmp_path / "sweep.toml").write_text("[base]\nsteps = 1\n")
     assert "must hold a table [family.NAME], got none" in bmojo("sweep", tmp_path / "sweep.toml",
                                                                 code=2)
-    assert "must be given a readable file" in bmojo("sweep", tmp_path / "none.toml", code=2)
+    assert "none.toml: cannot be read" in bmojo("sweep", tmp_path / "none.toml", code=2)
 
 
 def test_one_sweep_a_folder(bmojo, tmp_path):

@@ -83,7 +83,7 @@ def test_flags_win_over_the_run_file(bmojo, tmp_path, text):
     (tmp_path / "text.toml").write_text(f'preset = "bmojo-tiny"\ndata = ["{text}"]\nval_fraction = 0.1')
     assert bmojo.json("train", "--run", tmp_path / "text.toml", *TASK, "--dry-run")["context"] == 48
     message = bmojo("train", *TINY, *TASK, "--init-from", tmp_path / "a", "--dry-run", code=2)
-    assert message == "bmojo: --init-from: excludes --preset and --config"
+    assert message == "bmojo: --init-from: cannot be given with --preset or --config"
 
 
 # --- what 0 means --------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Bad input of `bmojo train`: one line, exit 2, nothing written."""
 
+import os
 import shutil
 import tomllib
 
@@ -18,7 +19,7 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
         return message
 
     assert refused(*TINY) == "bmojo: --task or --data: one is needed, got neither"
-    absent = f"bmojo: {tmp_path}/absent: must be a readable file, got No such file or directory"
+    absent = f"bmojo: {tmp_path}/absent: cannot be read: No such file or directory"
     assert refused(*TINY, "--data", tmp_path / "absent") == absent
     val = ["--val-data", tmp_path / "absent"]
     for dry in ([], ["--dry-run"]):  # what cannot start has no plan
@@ -32,8 +33,8 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
         (b"", "must be a token shard of at least 256 bytes, got 0"),
         (b"a text " * 50, "must be a token shard, got a file of another kind; bmojo tokenize makes "
                           "shards of text"),
-        (raw[:-100], f"must be as long as {held} tokens and 5 documents take, got {len(raw) - 100} "
-                     "bytes; the file is damaged or cut off"),
+        (raw[:-100], f"must be of the right length for {held} tokens and 5 documents, got "
+                     f"{len(raw) - 100} bytes; the file is damaged or cut off"),
     ]:
         (tmp_path / "a.tokens").write_bytes(damaged)
         assert refused(*TINY, "--data", tmp_path / "a.tokens") == f"bmojo: {tmp_path}/a.tokens: {fault}"
@@ -46,8 +47,12 @@ def test_bad_input_is_one_line_and_changes_nothing(bmojo, tmp_path, text):
     assert refused(*TINY, "--task", "mqar:pairs=20,length=48,vocab=100") == (
         "bmojo: task mqar: length must be at least 4 x pairs + gap = 80, got 48; length=80 or "
         "pairs=12 would fit")
-    assert refused("--run", tmp_path / "none.toml").startswith(
-        "bmojo: --run: must be a readable file, got '")
+    assert refused("--run", tmp_path / "none.toml") == (
+        f"bmojo: {tmp_path}/none.toml: cannot be read: No such file or directory")
+    os.mkfifo(tmp_path / "pipe")
+    assert refused("--run", tmp_path / "pipe") == (
+        f"bmojo: {tmp_path}/pipe: must be a regular file, got a device or pipe; write it to "
+        "a file first")
     odd = tmp_path / "odd.toml"
     for content, fault in [
         ('colour = "red"\n', "1: key 'colour' is not known"),
@@ -190,7 +195,7 @@ def test_validation_must_fit_its_data(bmojo, tmp_path, text, pieces):
     message = bmojo("train", *recipe, "--val-data", pieces / "tokens", code=2)
     assert message.startswith("bmojo: --val-data: must be of the tokenizer of --data, got ")
     assert bmojo("train", *TINY, *TASK, "--val-fraction", 0.1, "--dry-run", code=2) == (
-        "bmojo: --task: validates on fresh sequences, excludes --val-data and --val-fraction")
+        "bmojo: --task: cannot be given with --val-data or --val-fraction; it validates on fresh sequences")
 
 
 def test_what_eval_and_task_refuse(bmojo, tmp_path, text, small):

@@ -243,7 +243,7 @@ TEST(Shards, MustAgreeInTheirTokenizer) {
 TEST(MalformedShards, MissingAndEmpty) {
   const TempFolder folder;
   EXPECT_TRUE(contains(message_of<Error>([&] { TokenData data({folder / "none"}); }),
-                       "must be a readable file, got No such file"));
+                       "cannot be read: No such file"));
   EXPECT_TRUE(contains(message_of<Error>([&] { TokenData data({folder.path()}); }),
                        "folder must hold *.tokens shards, got none; bmojo tokenize"));
   EXPECT_TRUE(contains(message_of<Error>([&] { TokenData data(std::vector<fs::path>{}); }),
@@ -259,7 +259,7 @@ TEST(MalformedShards, EveryOtherLength) {
                          size < 256 ? "at least 256 bytes" : "damaged or cut off"));
   }
   EXPECT_TRUE(contains(refusal(folder, bytes + '\0'),
-                       "must be as long as 8 tokens and 3 documents take, got 369 bytes"));
+                       "must be of the right length for 8 tokens and 3 documents, got 369 bytes"));
 }
 
 TEST(MalformedShards, Fields) {

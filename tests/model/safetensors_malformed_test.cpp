@@ -225,13 +225,13 @@ TEST(MalformedSafetensors, Offsets) {
       {"empty tensor past the end", file_of(tensors({u8("a", 0, 4), u8("b", 5, 5)}), 4),
        "tensor 'b': data_offsets must leave no gap"},
       {"past the end", file_of(tensors({u8("a", 0, 4), u8("b", 4, 8)}), 7),
-       "data must be 8 bytes, as its tensors take, got 7; the file is cut off"},
+       "data must be 8 bytes for its tensors, got 7; the file is cut off"},
       {"no data at all", file_of(tensors({u8("w", 0, 4)})),
-       "data must be 4 bytes, as its tensors take, got 0"},
+       "data must be 4 bytes for its tensors, got 0"},
       {"bytes left over", file_of(tensors({u8("w", 0, 4)}), 5),
-       "data must be 4 bytes, as its tensors take, got 5"},
+       "data must be 4 bytes for its tensors, got 5"},
       {"data without tensors", file_of("{}", 1),
-       "data must be 0 bytes, as its tensors take, got 1"},
+       "data must be 0 bytes for its tensors, got 1"},
       {"name twice", file_of(tensors({u8("w", 0, 4), u8("w", 4, 8)}), 8),
        "tensor 'w' must appear once, got it twice"},
       {"name twice by escape", file_of(tensors({u8("w", 0, 4), u8("\\u0077", 4, 8)}), 8),
@@ -253,7 +253,7 @@ TEST(MalformedSafetensors, TooManyTensors) {
 TEST(MalformedSafetensors, MissingFile) {
   const TempFolder folder;
   EXPECT_TRUE(contains(message_of<Error>([&] { SafetensorsFile file(folder / "no"); }),
-                       "no: must be a readable file, got No such file"));
+                       "no: cannot be read: No such file"));
 }
 
 TEST(UnusualSafetensors, LegalFilesOpen) {

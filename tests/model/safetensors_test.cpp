@@ -181,9 +181,9 @@ TEST(SafetensorsWriter, CountsItsBytes) {
     SafetensorsWriter writer(folder / "x", {tensor("w", Dtype::f32, {2})}, {});
     writer.write(counting(7));
     EXPECT_TRUE(contains(message_of<Error>([&] { writer.commit(); }),
-                         "data must be 8 bytes, as its tensors take, got 7"));
+                         "data must be 8 bytes for its tensors, got 7"));
     EXPECT_TRUE(contains(message_of<Error>([&] { writer.write(counting(2)); }),
-                         "data must be 8 bytes, as its tensors take, got more"));
+                         "data must be 8 bytes for its tensors, got more"));
   }
   EXPECT_EQ(folder.num_entries(), 0u);
 }

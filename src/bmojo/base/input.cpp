@@ -11,7 +11,7 @@ namespace {
 // O_NONBLOCK: without it, opening a pipe would wait for its writer.
 int open_regular(const std::filesystem::path& path, std::string_view remedy) {
   const int descriptor = open_to_read(path, O_NONBLOCK);
-  require(descriptor >= 0, "{}: must be a readable file, got {}", shown(path), reason());
+  require(descriptor >= 0, "{}: cannot be read: {}", shown(path), reason());
   struct stat status{};
   const bool known = ::fstat(descriptor, &status) == 0;
   if (known && S_ISREG(status.st_mode)) return descriptor;

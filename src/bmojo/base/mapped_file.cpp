@@ -82,7 +82,7 @@ void watch_mapped_files() {
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   // Without O_NONBLOCK, opening a pipe would wait for its writer.
   const Descriptor descriptor(open_to_read(path, O_NONBLOCK));
-  require(descriptor >= 0, "{}: must be a readable file, got {}", shown(path), reason());
+  require(descriptor >= 0, "{}: cannot be read: {}", shown(path), reason());
   const struct stat status = status_of(descriptor, path);
   require(S_ISREG(status.st_mode), "{}: must be a regular file, got {}", shown(path),
           S_ISDIR(status.st_mode) ? "a folder" : "a device or pipe");

@@ -45,7 +45,7 @@ Seconds repeated(const Options& options, const std::function<void()>& work) {
 void run_bench(const Options& options) {
   require(options.train, "bench: --train must be given; other phases are not in this version");
   require(options.model.empty() || (options.choice.preset.empty() && options.choice.config.empty()),
-          "bench: --model excludes --preset and --config");
+          "bench: --model cannot be given with --preset or --config");
   use_threads(options.common.threads);
   const int64_t before = process_memory("VmRSS");
   auto model = options.model.empty()

@@ -71,7 +71,7 @@ void check_results(const Options& options) {
   require(options.runs.size() == 1 && fs::is_regular_file(options.runs.front(), unreadable),
           "plot: --against needs one results.jsonl of bmojo sweep, got {}",
           options.runs.size() == 1 ? options.runs.front() : "several");
-  require(options.tensorboard.empty(), "plot: --against excludes --tensorboard");
+  require(options.tensorboard.empty(), "plot: --against cannot be given with --tensorboard");
 }
 
 std::string default_out(const Options& options) {

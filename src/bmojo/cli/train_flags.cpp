@@ -119,9 +119,6 @@ Flags flags_of_item(const RunFileItem& item) {
 
 // A run file as the flags it stands for.
 Flags flags_of_file(const fs::path& path) {
-  std::error_code ignored;
-  require(fs::is_regular_file(path, ignored), "--run: must be a readable file, got {}",
-          in_quotes(path.string()));
   Flags flags;
   for (const auto& item : parse_run_file(read_text(path), shown(path))) {
     // As earlier versions wrote it: the steps count.

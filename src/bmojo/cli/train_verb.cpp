@@ -68,7 +68,7 @@ void set_vocabulary(Job& job) {
 Config model_config(const Recipe& recipe) {
   const bool from = !recipe.init_from.empty();
   require(!from || (recipe.preset.empty() && recipe.config.empty()),
-          "--init-from: excludes --preset and --config");
+          "--init-from: cannot be given with --preset or --config");
   if (!from) return resolve(ModelChoice{recipe.preset, recipe.config, recipe.set});
   auto config = load_config(checkpoint_folder(recipe.init_from));
   apply_memory_settings(config, recipe.set);
@@ -105,7 +105,8 @@ Job prepare(Recipe recipe, const std::optional<Started>& started, const std::str
   if (!recipe.task.empty()) {
     job.task = parse_task(recipe.task);
     require(recipe.val_data.empty() && recipe.val_fraction == 0,
-            "--task: validates on fresh sequences, excludes --val-data and --val-fraction");
+            "--task: cannot be given with --val-data or --val-fraction; it validates on fresh "
+            "sequences");
   } else {
     job.data = train::open_data(recipe.data);
   }

@@ -87,8 +87,8 @@ ShardLayout parse_shard_header(std::span<const std::byte> file, const std::strin
     fits = layout.index_offset + header.num_documents * sizeof(DocumentEnd) == file.size();
   }
   require(fits,
-          "{}: must be as long as {} tokens and {} documents take, got {} bytes; the file is "
-          "damaged or cut off",
+          "{}: must be of the right length for {} tokens and {} documents, got {} bytes; the file "
+          "is damaged or cut off",
           subject, header.num_tokens, header.num_documents, file.size());
   layout.info = {.vocab_size = static_cast<int64_t>(header.vocab_size),
                  .end_of_document = static_cast<int64_t>(header.end_of_document),

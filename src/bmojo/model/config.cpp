@@ -63,8 +63,9 @@ void assign(Config& config, const Field& field, const Json& value, std::string_v
          value.dump(-1, ' ', false, Json::error_handler_t::replace));
   };
   if (auto member = std::get_if<int64_t Config::*>(&field.member)) {
-    if (!value.is_number_integer()) wrong("a whole number");
-    if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) wrong("a whole number");
+    const auto whole = subject == "--set" ? "a whole number in digits" : "a whole number";
+    if (!value.is_number_integer()) wrong(whole);
+    if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) wrong(whole);
     config.*(*member) = value.get<int64_t>();
   } else if (auto member = std::get_if<double Config::*>(&field.member)) {
     if (!value.is_number()) wrong("a number");
@@ -192,8 +193,10 @@ void set_field(Config& config, std::string_view assignment) {
           name);
   const bool is_text = std::holds_alternative<std::string Config::*>(field->member);
   Json value = is_text ? Json(std::string(text)) : Json::parse(text, nullptr, false);
-  // What is not JSON is refused by assign() with the field's type; it shows the text as given.
-  if (value.is_discarded()) value = std::string(text);
+  // What is not JSON, or a whole number written otherwise (1e3), is refused by assign() with the
+  // field's type; it shows the text as given.
+  const bool is_whole = std::holds_alternative<int64_t Config::*>(field->member);
+  if (value.is_discarded() || (is_whole && value.is_number_float())) value = std::string(text);
   assign(config, *field, value, "--set");
 }
 

@@ -176,8 +176,7 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   Impl& impl = *impl_;
   require(bytes.size() <= impl.data_bytes - impl.written,
-          "{}: data must be {} bytes, as its tensors take, got more", impl.subject,
-          impl.data_bytes);
+          "{}: data must be {} bytes for its tensors, got more", impl.subject, impl.data_bytes);
   impl.file.write(bytes);
   if (impl.digest) impl.digest->update(bytes);
   impl.written += bytes.size();
@@ -185,7 +184,7 @@ void SafetensorsWriter::write(std::span<const std::byte> bytes) {
 
 void SafetensorsWriter::commit() {
   Impl& impl = *impl_;
-  require(impl.written == impl.data_bytes, "{}: data must be {} bytes, as its tensors take, got {}",
+  require(impl.written == impl.data_bytes, "{}: data must be {} bytes for its tensors, got {}",
           impl.subject, impl.data_bytes, impl.written);
   if (impl.digest) impl.file.overwrite(impl.digest_offset, impl.digest->text());
   impl.file.commit();

@@ -244,8 +244,8 @@ void check_layout(std::deque<TensorInfo>& tensors, size_t data_bytes, const std:
     }
     end = tensor.end;
   }
-  require(end == data_bytes, "{}: data must be {} bytes, as its tensors take, got {}{}", subject,
-          end, data_bytes, data_bytes < end ? "; the file is cut off" : "");
+  require(end == data_bytes, "{}: data must be {} bytes for its tensors, got {}{}", subject, end,
+          data_bytes, data_bytes < end ? "; the file is cut off" : "");
 }
 
 void sort_by_name(std::deque<TensorInfo>& tensors) {
