@@ -22,6 +22,7 @@ def test_the_demo_holds_for_five_seeds():
     assert [row["seed"] for row in rows] == [1, 2, 3, 4, 5]
     for row in rows:
         assert row["recipe"] == recipe and row["task"] == recipe["task"] and row["twin"] == demo.TWIN
+        assert "changes" not in row["commit"]
         ours, twin = row["bmojo"], row["without"]
         assert ours["steps"] == twin["steps"] == recipe["steps"]
         assert ours["answers"] == twin["answers"] >= 1000
