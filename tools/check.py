@@ -45,7 +45,8 @@ def outcome(command):
     return {"command": command, "exit_code": code,
             "minutes": round((time.monotonic() - start) / 60, 1),
             "passed": entries.count("Passed"), "failed": entries.count("***"),
-            "skipped": entries.count("***Skipped"), "skip_lines": SKIPPED.findall(output)}
+            "skipped": entries.count("***Skipped"),
+            "skip_lines": [line.replace(f"{ROOT}/", "") for line in SKIPPED.findall(output)]}
 
 
 def check_clean(commit):
