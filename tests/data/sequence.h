@@ -10,14 +10,15 @@
 namespace bmojo::test {
 
 struct Sequence {
-  std::vector<int64_t> ids, targets;
+  std::vector<int64_t> ids, targets, sources;
   bool operator==(const Sequence&) const = default;
 };
 
 // What a task leaves unwritten shows as -7.
 inline Sequence sequence(const Task& task, uint64_t seed, Split split, uint64_t number) {
-  Sequence out{std::vector<int64_t>(task.length, -7), std::vector<int64_t>(task.length, -7)};
-  draw(task, seed, split, number, out.ids, out.targets);
+  const std::vector<int64_t> unwritten(task.length, -7);
+  Sequence out{unwritten, unwritten, unwritten};
+  draw(task, seed, split, number, {out.ids, out.targets, out.sources});
   return out;
 }
 

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <vector>
 
+#include "bmojo/kernels/selection.h"
 #include "bmojo/model/config.h"
 #include "bmojo/nn/model.h"
 
@@ -17,10 +19,13 @@ namespace bmojo::test {
 // no chunks, no pools, no indices. Slow and obvious; it shares no code with nn/.
 class Oracle {
  public:
-  Oracle(const Config& config, LayerKind kind, const nn::Parameters& parameters, int64_t layer = 0)
+  Oracle(const Config& config, LayerKind kind, const nn::Parameters& parameters, int64_t layer = 0,
+         nn::SoftCut cut = {})
       : c_(config),
         kind_(kind),
         parameters_(parameters),
+        layer_(layer),
+        cut_(cut),
         prefix_(fmt::format("layers.{}.", layer)) {
     h_ = at::zeros({c_.ssm_inner_size, c_.ssm_state_size}, at::kDouble);
   }
@@ -48,13 +53,20 @@ class Oracle {
   std::vector<double> innovation;                            // ε_0 … ε_t
   std::vector<double> largest_weights;  // of each query and head: the most that one key got
 
-  // Over the mean of the whole set, whichever of its members a query sees.
-  double eidetic_bias(int64_t p, const std::vector<int64_t>& members) const {
-    double mean = 0;
-    for (const auto each : members)
-      mean += std::log(innovation[each] + 1e-6) / static_cast<double>(members.size());
-    const double beta = get("attention.innovation_bias").item<double>();
-    return beta * (std::log(innovation[p] + 1e-6) - mean);
+  // Over the mean of the whole set, whichever of its members a query sees. With a soft cut the mean
+  // is that of the members that are kept.
+  double eidetic_bias(int64_t p, std::vector<int64_t> members) const {
+    const auto log_e = [&](int64_t position) { return std::log(innovation[position] + 1e-6); };
+    double bias = 0, mean = 0;
+    if (cut_.places > 0 && std::ssize(members) > cut_.places) {
+      std::ranges::stable_sort(members, std::greater{}, [&](auto each) { return innovation[each]; });
+      const double level = (log_e(members[cut_.places - 1]) + log_e(members[cut_.places])) / 2;
+      bias = -std::log1p(std::exp(-(log_e(p) - level) / cut_.temperature));
+      members.resize(cut_.places);
+    }
+    if (!c_.innovation_bias) return bias;
+    for (const auto each : members) mean += log_e(each) / static_cast<double>(members.size());
+    return bias + get("attention.innovation_bias").item<double>() * (log_e(p) - mean);
   }
 
  private:
@@ -105,12 +117,19 @@ class Oracle {
     if (c_.eidetic_tokens == 0) return;
     running_.push_back(t);
     if (std::ssize(running_) <= c_.eidetic_tokens) return;
-    // The newcomer leaves unless its ε exceeds the smallest; else the smallest, and of equals the
+    // The newcomer leaves unless its rank exceeds the smallest; else the smallest, and of equals the
     // latest, makes room: both are "the last of the smallest" in time order.
     auto worst = running_.begin();
     for (auto it = running_.begin(); it != running_.end(); ++it)
-      if (innovation[*it] <= innovation[*worst]) worst = it;
+      if (rank(*it) <= rank(*worst)) worst = it;
     running_.erase(worst);
+  }
+
+  double rank(int64_t p) const {
+    if (c_.eidetic_rule == "first") return -static_cast<double>(p);
+    if (c_.eidetic_rule == "recent") return static_cast<double>(p);
+    if (c_.eidetic_rule == "random") return kernels::random_rank(layer_, p, -1);  // no token ids
+    return innovation[p];
   }
 
   struct Key {
@@ -147,7 +166,7 @@ class Oracle {
       for (const auto p : frozen_)
         if (p <= t - w) {
           keys.push_back(window_[p]);
-          if (c_.innovation_bias) keys.back().bias = eidetic_bias(p, frozen_);
+          keys.back().bias = eidetic_bias(p, frozen_);
         }
       const int64_t s = t / w * w, m_f = c_.fading_tokens;
       const int64_t last = c_.fading_mode == "chunk" ? s - 1 : t - w;
@@ -178,6 +197,8 @@ class Oracle {
   Config c_;
   LayerKind kind_;
   nn::Parameters parameters_;
+  int64_t layer_;
+  nn::SoftCut cut_;
   std::string prefix_;
   int64_t t_ = 0;
   at::Tensor h_;

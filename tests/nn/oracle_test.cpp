@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <set>
 
@@ -25,7 +26,7 @@ std::vector<int64_t> members(const at::Tensor& positions) {
   return out;
 }
 
-void expect_oracle(const Config& config, int64_t length, uint64_t seed) {
+void expect_oracle(const Config& config, int64_t length, uint64_t seed, SoftCut cut = {}) {
   torch::NoGradGuard no_grad;
   SCOPED_TRACE(fmt::format("seed {} length {}: {}", seed, length, describe(config)));
   const auto parameters = strong_parameters(config, seed);
@@ -34,9 +35,9 @@ void expect_oracle(const Config& config, int64_t length, uint64_t seed) {
   const Layout layout(config, Rows{1, length, {}, {}}, {}, at::kDouble);
   const auto kind = config.kind(0);
   const auto& layer = model.layers()[0];
-  const auto out = layer.forward(x, layout, layer.initial_state(1));
+  const auto out = layer.forward(x, layout, layer.initial_state(1), {{}, {}, cut});
 
-  Oracle oracle(config, kind, parameters);
+  Oracle oracle(config, kind, parameters, 0, cut);
   for (int64_t t = 0; t < length; ++t) {
     const auto expected = oracle.step(x[0][t]);
     ASSERT_LT(relative_error(out.x[0][t], expected), kRounding) << "token " << t;
@@ -53,6 +54,29 @@ TEST(Oracle, RandomLayers) {
   test::Random random(7);
   for (uint64_t seed = 0; seed < 120; ++seed)
     expect_oracle(random_config(seed), random.in(1, 45), seed);
+}
+
+TEST(Oracle, SoftCuts) {
+  test::Random random(17);
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    auto config = random_config(seed);
+    config.eidetic_tokens = random.in(2, 12);
+    const SoftCut cut{.places = random.in(1, config.eidetic_tokens),
+                      .temperature = std::array{0.05, 0.3, 2.0}[seed % 3]};
+    SCOPED_TRACE(fmt::format("cut at {} of {}", cut.places, config.eidetic_tokens));
+    expect_oracle(config, random.in(1, 45), seed, cut);
+  }
+}
+
+TEST(Oracle, EveryRule) {
+  test::Random random(19);
+  for (const char* rule : {"first", "recent", "random"})
+    for (uint64_t seed = 0; seed < 16; ++seed) {
+      SCOPED_TRACE(rule);
+      auto config = random_config(seed);
+      config.eidetic_rule = rule;
+      expect_oracle(config, random.in(1, 45), seed);
+    }
 }
 
 // The corners, each by name and not by luck.

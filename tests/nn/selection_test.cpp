@@ -57,7 +57,7 @@ TEST(Selection, StreamingRuleWithTiesAndSpecialValues) {
     // The one pass of the CPU and the tensor operations of other devices in turn.
     std::optional<ReferenceOnly> reference;
     if (trial % 2) reference.emplace();
-    const auto chosen = select(all, layout, w, m, {});
+    const auto chosen = select(all, {}, layout, w, m);
     for (size_t i = 0; i < layout.pieces.size(); ++i) {
       const auto& piece = layout.pieces[i];
       const auto rule = [&](int64_t read) {

@@ -39,9 +39,14 @@ void eval_task(const nn::Model& model, const Options& options) {
                        {"accuracy", total.accuracy()},
                        {"answers", total.num_scored},
                        {"length", task.length},
-                       {"loss", total.loss()}});
+                       {"loss", total.loss()},
+                       {"held", total.held()}});
   fmt::print("{}\naccuracy {:.2f} % of {} answers, loss {:.4f}\n", task.text,
              100 * total.accuracy(), grouped(total.num_scored), total.loss());
+  std::vector<std::string> shares;
+  for (const auto share : total.held()) shares.push_back(fmt::format("{:.1f} %", 100 * share));
+  if (!shares.empty())
+    fmt::print("answers in the eidetic memory when asked, by layer: {}\n", fmt::join(shares, ", "));
 }
 
 void eval_text(const nn::Model& model, const Options& options) {

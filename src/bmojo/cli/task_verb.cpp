@@ -39,11 +39,12 @@ void print_sequence(const std::vector<int64_t>& ids, const std::vector<int64_t>&
 void run_task(const Options& options) {
   const auto task = parse_task(with_example_keys(options.task));
   require(options.show, "task: --show must be given, got nothing to do");
-  std::vector<int64_t> ids(task.length), targets(task.length);
+  std::vector<int64_t> ids(task.length), targets(task.length), sources(task.length);
   draw(task, static_cast<uint64_t>(options.common.seed), Split::test,
-       static_cast<uint64_t>(options.number), ids, targets);
+       static_cast<uint64_t>(options.number), {ids, targets, sources});
   if (options.common.json)
-    return print_json({{"task", task.text}, {"ids", ids}, {"targets", targets}});
+    return print_json(
+        {{"task", task.text}, {"ids", ids}, {"targets", targets}, {"sources", sources}});
   fmt::print("{}\n{}; arrows mark the answers\n", task.text, task.legend);
   print_sequence(ids, targets);
 }

@@ -79,7 +79,8 @@ double memories_after(Config config, int64_t context, int64_t tokens) {
 // carried memories, twice where a step keeps those it began with. Of `tried` micro-batches those
 // after `tokens` tokens have been measured.
 double shared_bytes(const Job& job, int64_t tried, int64_t tokens) {
-  const auto& [recipe, config, plan, task, data] = job;
+  const auto& [recipe, given, plan, task, data] = job;
+  const auto config = train::training_config(recipe, given);
   double carried = 0;
   if (plan.carries) {
     const auto all = static_cast<double>(memory_bytes(config, recipe.context).total());
@@ -145,6 +146,7 @@ std::string data_text(const Job& job) {
 
 Estimate estimate(const Job& job, const train::Source& source) {
   const auto& [recipe, config, plan, task, data] = job;
+  const auto trained = train::training_config(recipe, config);
   Estimate result;
   const auto in_use = [] { return static_cast<double>(process_memory("RssAnon")); };
   result.program_bytes = in_use();
@@ -154,10 +156,10 @@ Estimate estimate(const Job& job, const train::Source& source) {
   double seconds = 0, update_seconds = 0, token_seconds = 0, activations = 0;
   int64_t tried = 0,
           tried_length = 0;  // micro-batches and their tokens whose memories were carried
-  if (const auto shape = trial_shape(config, whole)) {
+  if (const auto shape = trial_shape(trained, whole)) {
     const train::TrialStep step{plan.num_micro, plan.carries, recipe.recompute};
-    const auto trial = train::try_steps(config, source, *shape, step);
-    seconds = trial.seconds * flops_of(config, whole) / flops_of(config, *shape);
+    const auto trial = train::try_steps(trained, source, *shape, step);
+    seconds = trial.seconds * flops_of(trained, whole) / flops_of(trained, *shape);
     update_seconds = trial.update_seconds;
     token_seconds = trial.scoring_seconds / static_cast<double>(shape->tokens());
     const auto part = static_cast<double>(shape->tokens()) / tokens;
@@ -169,10 +171,10 @@ Estimate estimate(const Job& job, const train::Source& source) {
     tried = std::min(plan.num_micro, train::kMostTried);
     tried_length = 2 * shape->length();
   } else {
-    seconds = flops_of(config, whole) / (kShareOfProducts * product_speed());
+    seconds = flops_of(trained, whole) / (kShareOfProducts * product_speed());
     token_seconds = seconds / tokens / 3;  // forward only
     activations =
-        tokens * activation_bytes_per_token(config, recipe.recompute) + loss_bytes(config, tokens);
+        tokens * activation_bytes_per_token(trained, recipe.recompute) + loss_bytes(config, tokens);
   }
   result.memory_bytes =
       weights + activations + kRuntimeBytes + shared_bytes(job, tried, tried_length);

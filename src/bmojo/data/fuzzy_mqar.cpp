@@ -31,16 +31,19 @@ struct FuzzyMqar {
   TaskKeys::Range pairs;
   int64_t length, vocabulary, gap, motif;
 
-  void fill(Random& random, std::span<int64_t> ids, std::span<int64_t> targets) const {
+  void fill(Random& random, const TaskRow& row) const {
+    const auto& [ids, targets, sources] = row;
     const int64_t half = vocabulary / 2;
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
     for (auto& id : ids) id = draw_from(random, half, vocabulary);
     const auto keys = draw_keys(random, num_pairs);
     std::vector<Motif> values;
+    std::vector<int64_t> places;  // of each value's first token
     auto* end = ids.data();
     for (const auto& key : keys) {
       values.push_back(draw_motif(random, half, vocabulary));
       end = std::ranges::copy(key, end).out;
+      places.push_back(end - ids.data());
       end = std::ranges::copy(values.back(), end).out;
     }
     const int64_t first_slot = end - ids.data() + gap;
@@ -51,6 +54,7 @@ struct FuzzyMqar {
       std::ranges::copy(keys[p], ids.begin() + question);
       std::ranges::copy(values[p], ids.begin() + answer);
       std::ranges::copy(values[p], targets.begin() + answer - 1);
+      for (int64_t i = 0; i < std::ssize(values[p]); ++i) sources[answer - 1 + i] = places[p] + i;
     }
   }
 
@@ -106,9 +110,7 @@ Task make_fuzzy_mqar(TaskKeys& keys) {
                                 fuzzy.vocabulary - 1),
           .length = fuzzy.length,
           .vocab_size = fuzzy.vocabulary,
-          .fill = [fuzzy](Random& random, std::span<int64_t> ids, std::span<int64_t> targets) {
-            fuzzy.fill(random, ids, targets);
-          }};
+          .fill = [fuzzy](Random& random, const TaskRow& row) { fuzzy.fill(random, row); }};
 }
 
 }  // namespace bmojo

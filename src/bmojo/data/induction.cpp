@@ -19,11 +19,13 @@ Task make_induction(TaskKeys& keys) {
           .legend = "0 is the special token",
           .length = length,
           .vocab_size = vocabulary,
-          .fill = [=](Random& random, std::span<int64_t> ids, std::span<int64_t> targets) {
+          .fill = [=](Random& random, const TaskRow& row) {
+            const auto& [ids, targets, sources] = row;
             for (auto& id : ids) id = draw_from(random, kSpecial + 1, vocabulary);
             const int64_t place = draw_from(random, 0, length - 2);
             ids[place] = ids[length - 1] = kSpecial;
             targets[length - 1] = ids[place + 1];
+            sources[length - 1] = place + 1;
           }};
 }
 

@@ -29,7 +29,8 @@ struct Mqar {
 
   int64_t span(int64_t num_pairs) const { return given_span.value_or(2 * num_pairs); }
 
-  void fill(Random& random, std::span<int64_t> ids, std::span<int64_t> targets) const {
+  void fill(Random& random, const TaskRow& row) const {
+    const auto& [ids, targets, sources] = row;
     const auto value = [&] { return draw_from(random, vocabulary / 2, vocabulary); };
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
     for (auto& id : ids) id = padded ? 0 : value();
@@ -41,6 +42,7 @@ struct Mqar {
       const int64_t place = 2 * places[p], question = first_slot + 2 * slots[p];
       ids[place] = ids[question] = keys[p];
       ids[place + 1] = targets[question] = value();
+      sources[question] = place + 1;
     }
   }
 
@@ -93,9 +95,7 @@ Task make_mqar(TaskKeys& keys) {
                                 mqar.vocabulary / 2, mqar.vocabulary - 1),
           .length = mqar.length,
           .vocab_size = mqar.vocabulary,
-          .fill = [mqar](Random& random, std::span<int64_t> ids, std::span<int64_t> targets) {
-            mqar.fill(random, ids, targets);
-          }};
+          .fill = [mqar](Random& random, const TaskRow& row) { mqar.fill(random, row); }};
 }
 
 }  // namespace bmojo

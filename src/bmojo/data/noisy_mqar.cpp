@@ -31,27 +31,30 @@ struct NoisyMqar {
     return std::llround(others * noise / (1 - noise));
   }
 
-  void fill(Random& random, std::span<int64_t> ids, std::span<int64_t> targets) const {
+  void fill(Random& random, const TaskRow& row) const {
+    const auto& [ids, targets, sources] = row;
     const auto value = [&] { return draw_from(random, half(), first_noise()); };
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
     for (auto& id : ids) id = value();
     const auto keys = draw_distinct(random, num_pairs, 1, half());
-    std::vector<int64_t> values;
+    std::vector<int64_t> values;  // where each stands
     int64_t at = 0;
     for (const bool is_noise : draw_order(random, num_pairs)) {
       if (is_noise) {
         ids[at++] = draw_from(random, first_noise(), vocabulary);
       } else if (std::ssize(values) < num_pairs) {
         ids[at++] = keys[values.size()];
-        values.push_back(ids[at++]);
+        values.push_back(at++);
       } else {
         ++at;
       }
     }
     const auto slots = draw_slots(random, num_pairs, (length - at) / 2);
     for (int64_t p = 0; p < num_pairs; ++p) {
-      ids[at + 2 * slots[p]] = keys[p];
-      targets[at + 2 * slots[p]] = values[p];
+      const int64_t question = at + 2 * slots[p];
+      ids[question] = keys[p];
+      targets[question] = ids[values[p]];
+      sources[question] = values[p];
     }
   }
 
@@ -98,9 +101,7 @@ Task make_noisy_mqar(TaskKeys& keys) {
                                 noisy.vocabulary - 1),
           .length = noisy.length,
           .vocab_size = noisy.vocabulary,
-          .fill = [noisy](Random& random, std::span<int64_t> ids, std::span<int64_t> targets) {
-            noisy.fill(random, ids, targets);
-          }};
+          .fill = [noisy](Random& random, const TaskRow& row) { noisy.fill(random, row); }};
 }
 
 }  // namespace bmojo

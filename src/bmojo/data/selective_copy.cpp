@@ -27,13 +27,16 @@ Task make_selective_copy(TaskKeys& keys) {
           .legend = fmt::format("0 is the blank, {} the marker", marker),
           .length = length,
           .vocab_size = vocabulary,
-          .fill = [=](Random& random, std::span<int64_t> ids, std::span<int64_t> targets) {
+          .fill = [=](Random& random, const TaskRow& row) {
+            const auto& [ids, targets, sources] = row;
             std::ranges::fill(ids.first(first_marker), 0);
             std::ranges::fill(ids.subspan(first_marker), marker);
             auto places = draw_distinct(random, count, 0, first_marker);
             std::ranges::sort(places);
-            for (int64_t i = 0; i < count; ++i)
+            for (int64_t i = 0; i < count; ++i) {
               ids[places[i]] = targets[first_marker + i] = draw_from(random, 1, marker);
+              sources[first_marker + i] = places[i];
+            }
           }};
 }
 

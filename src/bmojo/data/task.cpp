@@ -42,11 +42,11 @@ std::string with_example_keys(std::string_view text) {
   return maker == kMakers.end() ? std::string(text) : fmt::format("{}:{}", text, maker->example);
 }
 
-void draw(const Task& task, uint64_t seed, Split split, uint64_t number, std::span<int64_t> ids,
-          std::span<int64_t> targets) {
+void draw(const Task& task, uint64_t seed, Split split, uint64_t number, const TaskRow& row) {
   Random random({seed, static_cast<uint64_t>(split), number});
-  std::ranges::fill(targets, kNotScored);
-  task.fill(random, ids, targets);
+  std::ranges::fill(row.targets, kNotScored);
+  std::ranges::fill(row.sources, kNoSource);
+  task.fill(random, row);
 }
 
 TaskKeys::TaskKeys(std::string_view name, std::string_view keys) : name_(name) {

@@ -15,15 +15,23 @@ namespace bmojo {
 // A position nothing is due at; the value is torch's.
 inline constexpr int64_t kNotScored = -100;
 
+// One sequence of a task, all three of its length.
+struct TaskRow {
+  std::span<int64_t> ids;
+  std::span<int64_t> targets;  // the token due at each position, or kNotScored
+  std::span<int64_t> sources;  // where the token stands that is due, or kNoSource
+};
+inline constexpr int64_t kNoSource = -1;
+
 // A synthetic task: sequences of its own making, as many as asked for, each a function of a seed
 // and its number alone.
 struct Task {
   std::string text;    // every key with its value: "mqar:pairs=8,length=128,…"
   std::string legend;  // what the ids are, in a line for people
   int64_t length = 0, vocab_size = 0;
-  // One sequence: ids, and at each position the token due there, or kNotScored. Both are `length`
-  // long, and targets come filled with kNotScored.
-  std::function<void(Random& random, std::span<int64_t> ids, std::span<int64_t> targets)> fill;
+  // Targets and sources come filled with kNotScored and kNoSource. Nothing that learns or is
+  // measured for accuracy reads the sources; they tell what a memory should have kept.
+  std::function<void(Random& random, const TaskRow& row)> fill;
 };
 
 // "NAME" or "NAME:key=value,…"; Error naming the key that is unknown, missing or impossible.
@@ -34,8 +42,7 @@ std::string with_example_keys(std::string_view text);
 
 // Training and testing never draw from the same stream.
 enum class Split : uint64_t { train = 1, test = 2 };
-void draw(const Task& task, uint64_t seed, Split split, uint64_t number, std::span<int64_t> ids,
-          std::span<int64_t> targets);
+void draw(const Task& task, uint64_t seed, Split split, uint64_t number, const TaskRow& row);
 
 // The keys of a task, taken one by one; what nobody took is refused.
 class TaskKeys {

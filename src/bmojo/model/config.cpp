@@ -42,6 +42,7 @@ constexpr std::array kFields = {
     Field{"fading_mode", &Config::fading_mode},
     Field{"fading_tied", &Config::fading_tied},
     Field{"eidetic_tokens", &Config::eidetic_tokens},
+    Field{"eidetic_rule", &Config::eidetic_rule},
     Field{"predictor_taps", &Config::predictor_taps},
     Field{"predictor_decay", &Config::predictor_decay},
     Field{"innovation_bias", &Config::innovation_bias},
@@ -50,6 +51,9 @@ constexpr std::array kFields = {
     Field{"bos_token_id", &Config::bos_token_id},
     Field{"eos_token_id", &Config::eos_token_id},
 };
+
+constexpr std::array<std::string_view, 5> kEideticRules = {"innovation", "first", "recent",
+                                                           "random", "oracle"};
 
 const Field* find_field(std::string_view name) {
   const auto it = std::ranges::find(kFields, name, &Field::name);
@@ -219,6 +223,9 @@ void validate(const Config& c) {
           "config: predictor_decay must be above 0 and at most 1, got {}", c.predictor_decay);
   require(c.fading_mode == "chunk" || c.fading_mode == "sliding",
           "config: fading_mode must be chunk or sliding, got '{}'", c.fading_mode);
+  require(std::ranges::find(kEideticRules, c.eidetic_rule) != kEideticRules.end(),
+          "config: eidetic_rule must be one of {}, got {}", fmt::join(kEideticRules, ", "),
+          in_quotes(c.eidetic_rule));
   require(c.pattern.size() <= 1024, "config: pattern must be at most 1024 characters, got {}",
           c.pattern.size());
   for (const auto name : split(c.pattern, ',')) parse_kind(name, c.pattern);

@@ -35,6 +35,7 @@ struct Config {
   std::string fading_mode = "chunk";  // or "sliding"
   bool fading_tied = true;            // k_f, v_f use W_k, W_v
   int64_t eidetic_tokens = 0;         // m_e; 0 = B'MOJO-F
+  std::string eidetic_rule = "innovation";  // what is kept; or "first", "recent", "random", "oracle"
   int64_t predictor_taps = 4;         // k
   double predictor_decay = 1;         // gamma
   bool innovation_bias = true;        //

@@ -38,8 +38,8 @@ at::Tensor from_row(const at::Tensor& index, int64_t first) {
 
 }  // namespace
 
-Layer::Layer(const Config& config, LayerKind kind, const Lookup& lookup)
-    : config_(config), kind_(kind) {
+Layer::Layer(const Config& config, int64_t index, const Lookup& lookup)
+    : config_(config), index_(index), kind_(config.kind(index)) {
   const auto weight = [&](const std::string& leaf) {
     const auto found = lookup(leaf);
     if (found.defined()) parameters_.push_back(found);
@@ -72,15 +72,14 @@ Layer::Layer(const Config& config, LayerKind kind, const Lookup& lookup)
 }
 
 LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const LayerState& state,
-                           const at::Tensor& tokens, const at::Tensor& selection) const {
+                           const LayerCall& call) const {
   LayerOutput out;
   const auto u = rms_norm(x, norm_, config_.norm_eps);
   auto in = map(u);
   at::Tensor y;
   if (kind_ != LayerKind::attention) y = ssm(std::move(in.xz), layout, state, out.state);
   auto change = y;
-  if (kind_ != LayerKind::ssm)
-    change = attend(std::move(in), y, layout, state, tokens, selection, out);
+  if (kind_ != LayerKind::ssm) change = attend(std::move(in), y, layout, state, call, out);
   if (kind_ == LayerKind::bmojo && config_.fading_residual) change = change + y;
   if (config_.mlp_size == 0) {
     out.x = x + change;
@@ -184,8 +183,7 @@ KeyList Layer::Keys::list() const {
 // of all memories are rows of one pool: [nothing | window of the state | tokens | fading |
 // eidetic].
 at::Tensor Layer::attend(Mapped in, const at::Tensor& y, const Layout& layout,
-                         const LayerState& state, const at::Tensor& tokens,
-                         const at::Tensor& selection, LayerOutput& out) const {
+                         const LayerState& state, const LayerCall& call, LayerOutput& out) const {
   const int64_t B = layout.batch, W = layout.window_rows_in;
   require(state.window.size(1) == W,
           "forward: state must hold {} window rows, got {}; keep the window it was made with", W,
@@ -207,7 +205,7 @@ at::Tensor Layer::attend(Mapped in, const at::Tensor& y, const Layout& layout,
   const auto pool = at::cat(parts);
 
   Keys keys;
-  if (remembers()) add_eidetic(keys, y, pool, first, layout, state, tokens, selection, out);
+  if (remembers()) add_eidetic(keys, y, pool, first, layout, state, call, out);
   if (fades()) {
     keys.add({from_row(layout.fading.index, fading), layout.fading.from, layout.fading.until});
     out.state.fading = rows_at(pool, from_row(layout.next_fading, fading).view({B, -1}));
@@ -225,16 +223,16 @@ at::Tensor Layer::attend(Mapped in, const at::Tensor& y, const Layout& layout,
 
 void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
                         const PoolRows& first, const Layout& layout, const LayerState& state,
-                        const at::Tensor& tokens, const at::Tensor& selection,
-                        LayerOutput& out) const {
+                        const LayerCall& call, LayerOutput& out) const {
   const int64_t B = layout.batch, w = config_.window, held = state.frozen.position.size(1);
   require(held <= config_.eidetic_tokens,
           "forward: state must hold at most {} eidetic tokens, got {}; start a new one",
           config_.eidetic_tokens, held);
   out.innovation = innovation(y, layout, state, out.state);
-  const auto ids = tokens.defined() ? tokens : at::full_like(layout.positions, -1);
+  const auto ids = call.tokens.defined() ? call.tokens : at::full_like(layout.positions, -1);
   const auto all = gather_candidates(state, layout, out.innovation, ids, first);
-  const auto chosen = select(all, layout, w, std::max(layout.eidetic_rows, held), selection);
+  const auto chosen = select(all, {config_.eidetic_rule, index_, call.selection}, layout, w,
+                             std::max(layout.eidetic_rows, held));
   out.selection = chosen.kept;
 
   const auto of_row = at::arange(B, layout.positions.options());
@@ -244,20 +242,17 @@ void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
   // Members that are still in the query's window are not seen twice: from p + w on.
   const auto position = pick(all.position, layout.piece_row, chosen.visible);
   const auto nothing = position == kNowhere;
+  out.visible = position;
   const auto begin = layout.query_positions.unsqueeze(1);
   const auto last = at::full_like(position, layout.queries.max_queries);
   keys.add({pick(all.row, layout.piece_row, chosen.visible),
             (position.masked_fill(nothing, 0) + w - begin).clamp_min(0),
             last.masked_fill(nothing, 0)});
-  // Attention weight ∝ (ε / ε̄)^β · exp(q·k/√d), ε̄ the set's geometric mean; here the gradient
-  // passes through ε.
-  if (beta_.defined()) {
-    const auto log_innovation = (pick(all.innovation, layout.piece_row, chosen.visible) + 1e-6)
-                                    .log()
-                                    .masked_fill(nothing, 0);
-    const auto num_members = (position != kNowhere).sum(1, /*keepdim=*/true).clamp_min(1);
-    keys.bias = widen(beta_) * (log_innovation - log_innovation.sum(1, true) / num_members);
-  }
+  keys.bias =
+      eidetic_bias({.innovation = pick(all.innovation, layout.piece_row, chosen.visible),
+                    .there = ~nothing,
+                    .beta = beta_,
+                    .cut = call.cut});
 
   const auto set = [&](const at::Tensor& source) -> EideticSet {
     return {pick(all.innovation, of_row, source), pick(all.position, of_row, source),

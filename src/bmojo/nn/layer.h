@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bmojo/model/config.h"
+#include "bmojo/nn/eidetic_bias.h"
 #include "bmojo/nn/layout.h"
 #include "bmojo/nn/norm.h"
 #include "bmojo/nn/rotary.h"
@@ -19,22 +20,29 @@ namespace bmojo::nn {
 // the config has none.
 using Lookup = std::function<at::Tensor(const std::string& leaf)>;
 
+// What a call may tell a layer beside its input. Undefined tensors: nothing.
+struct LayerCall {
+  at::Tensor tokens;     // [B, L] ids, to show what is remembered and for `eidetic_rule=random`
+  at::Tensor selection;  // as LayerOutput has it: used in place of the layer's own choice
+  SoftCut cut;           // training only
+};
+
 struct LayerOutput {
   at::Tensor x;           // [B, L, D]
   LayerState state;       //
   at::Tensor innovation;  // [B, L], undefined without eidetic memory
   at::Tensor selection;   // [P, m] positions held after each piece, undefined likewise
+  at::Tensor visible;     // [P, m] positions in the set that each piece's queries see, likewise
 };
 
 // One layer of any kind: B'MOJO, SSM or attention, with or without an MLP.
 class Layer {
  public:
-  Layer(const Config& config, LayerKind kind, const Lookup& weight);
+  Layer(const Config& config, int64_t index, const Lookup& weight);
 
-  // x [B, L, D], token ids [B, L] (undefined: not shown), `selection` as LayerOutput has it
-  // (undefined: by innovation).
+  // x [B, L, D]
   LayerOutput forward(const at::Tensor& x, const Layout& layout, const LayerState& state,
-                      const at::Tensor& tokens = {}, const at::Tensor& selection = {}) const;
+                      const LayerCall& call = {}) const;
 
   // What a layer carries before the first token.
   LayerState initial_state(int64_t batch) const;
@@ -52,7 +60,7 @@ class Layer {
   at::Tensor innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
                         LayerState& next) const;
   at::Tensor attend(Mapped in, const at::Tensor& y, const Layout& layout, const LayerState& state,
-                    const at::Tensor& tokens, const at::Tensor& selection, LayerOutput& out) const;
+                    const LayerCall& call, LayerOutput& out) const;
   // What the queries of each piece may attend to, memory after memory.
   struct Keys {
     std::vector<at::Tensor> index, from, until;  // [P, S] each
@@ -62,8 +70,8 @@ class Layer {
     KeyList list() const;
   };
   void add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool, const PoolRows& first,
-                   const Layout& layout, const LayerState& state, const at::Tensor& tokens,
-                   const at::Tensor& selection, LayerOutput& out) const;
+                   const Layout& layout, const LayerState& state, const LayerCall& call,
+                   LayerOutput& out) const;
   at::Tensor fading_rows(const at::Tensor& y, const Layout& layout, const LayerState& state) const;
   at::Tensor mlp(const at::Tensor& u) const;
   at::Tensor heads(const at::Tensor& x) const;  // [..., heads · d] -> [..., heads, d]
@@ -73,6 +81,7 @@ class Layer {
   bool fades() const { return kind_ == LayerKind::bmojo && config_.fading_tokens > 0; }
 
   Config config_;
+  int64_t index_;
   LayerKind kind_;
   std::vector<at::Tensor> parameters_;
   at::Tensor norm_;

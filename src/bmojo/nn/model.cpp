@@ -90,7 +90,7 @@ Model::Model(Config config, Parameters parameters)
     : config_(std::move(config)), parameters_(std::move(parameters)) {
   choose_vector_functions();
   for (int64_t i = 0; i < config_.num_layers; ++i)
-    layers_.emplace_back(config_, config_.kind(i), [&](const std::string& leaf) {
+    layers_.emplace_back(config_, i, [&](const std::string& leaf) {
       return parameter(fmt::format("layers.{}.{}", i, leaf));
     });
 }
@@ -123,19 +123,31 @@ Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const
   require(call.selections.empty() || call.selections.size() == layers_.size(),
           "forward: selections must be one a layer = {}, got {}", layers_.size(),
           call.selections.size());
-  Output out{.hidden = x, .state = {layout->next, {}}, .innovations = {}, .selections = {}};
+  Output out{.hidden = x,
+             .state = {layout->next, {}},
+             .innovations = {},
+             .selections = {},
+             .visible = {},
+             .layout = layout};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
     const auto before = state.layers.empty() ? layer.initial_state(x.size(0)) : state.layers[i];
-    const auto& given = call.selections.empty() ? kNone : call.selections[i];
-    auto [y, next, innovation, selection] =
-        call.recompute && at::GradMode::is_enabled()
-            ? forward_recomputed(layer, out.hidden, layout, before, ids, given)
-            : layer.forward(out.hidden, *layout, before, ids, given);
-    out.hidden = y;
-    out.state.layers.push_back(std::move(next));
-    out.innovations.push_back(innovation);
-    out.selections.push_back(selection);
+    LayerCall layer_call{.tokens = ids, .selection = {}, .cut = call.cut};
+    if (!call.selections.empty()) {
+      layer_call.selection = call.selections[i];
+    } else if (!call.wanted.empty() && before.frozen.position.defined()) {
+      const int64_t held = before.frozen.position.size(1);
+      layer_call.selection =
+          wanted_selection(*layout, call.wanted, std::max(layout->eidetic_rows, held));
+    }
+    auto result = call.recompute && at::GradMode::is_enabled()
+                      ? forward_recomputed(layer, out.hidden, layout, before, layer_call)
+                      : layer.forward(out.hidden, *layout, before, layer_call);
+    out.hidden = result.x;
+    out.state.layers.push_back(std::move(result.state));
+    out.innovations.push_back(result.innovation);
+    out.selections.push_back(result.selection);
+    out.visible.push_back(result.visible);
   }
   out.hidden = rms_norm(out.hidden, parameter("norm.weight"), config_.norm_eps);
   return out;

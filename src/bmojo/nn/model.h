@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,9 @@ struct CallOptions {
   std::vector<int64_t> lengths;
   std::vector<int64_t> documents;
   std::vector<at::Tensor> selections;  // a layer each, as Output has them
+  // For eidetic_rule=oracle: positions to keep of each sequence, the most wanted first.
+  std::vector<std::vector<int64_t>> wanted;
+  SoftCut cut;                         // training only (eidetic_bias.h)
   bool recompute = false;              // keep a layer's inputs only, for the backward pass
 };
 
@@ -34,7 +38,9 @@ struct Output {
   at::Tensor hidden;  // [B, L, D], after the last norm
   State state;
   std::vector<at::Tensor> innovations;  // a layer each; undefined without eidetic memory
-  std::vector<at::Tensor> selections;   // likewise
+  std::vector<at::Tensor> selections;   // likewise: positions held after each piece
+  std::vector<at::Tensor> visible;      // likewise: positions that each piece's queries see
+  std::shared_ptr<const Layout> layout;
 };
 
 class Model {

@@ -10,6 +10,6 @@ namespace bmojo::nn {
 // there, over the selection that was made: less memory for about a third more time.
 LayerOutput forward_recomputed(const Layer& layer, const at::Tensor& x,
                                const std::shared_ptr<const Layout>& layout, const LayerState& state,
-                               const at::Tensor& tokens, const at::Tensor& selection);
+                               const LayerCall& call);
 
 }  // namespace bmojo::nn

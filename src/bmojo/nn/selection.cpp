@@ -109,15 +109,28 @@ void find_given(const std::vector<int64_t>& candidates,
   }
 }
 
+// [B, C] double: what is larger is kept first, and of equals the earlier.
+at::Tensor rank_of(const Candidates& c, const Choice& choice) {
+  const auto zeros = at::zeros(c.position.sizes(), c.position.options().dtype(at::kDouble));
+  if (choice.rule == "innovation") return c.innovation.detach().to(at::kDouble);
+  if (choice.rule == "recent") return c.position.to(at::kDouble);
+  if (choice.rule != "random" || c.position.is_meta()) return zeros;
+  const auto position = c.position.cpu().contiguous(), token = c.token.cpu().contiguous();
+  auto rank = at::empty(c.position.sizes(), at::kDouble);
+  for (int64_t i = 0; i < rank.numel(); ++i)
+    rank.data_ptr<double>()[i] = kernels::random_rank(
+        choice.layer, position.data_ptr<int64_t>()[i], token.data_ptr<int64_t>()[i]);
+  return rank.to(c.position.device());
+}
+
 // Row by row and piece by piece, in one pass over the tokens. Without `given` [P, m] the largest
-// stay.
-Selection select_in_one_pass(const Candidates& c, const Layout& layout, int64_t window, int64_t m,
-                             const at::Tensor& given) {
+// of `rank` [B, C] stay.
+Selection select_in_one_pass(const Candidates& c, const at::Tensor& rank, const Layout& layout,
+                             int64_t window, int64_t m, const at::Tensor& given) {
   const int64_t B = layout.batch, P = std::ssize(layout.pieces), held = c.num_held,
                 nothing = c.position.size(1) - 1;
   const auto position = c.position.accessor<int64_t, 2>();
-  const auto wide = c.innovation.detach().to(at::kDouble);
-  const auto innovation = wide.accessor<double, 2>();
+  const auto ranks = rank.accessor<double, 2>();
   const auto empty = at::full({P, m}, nothing, c.position.options());
   Selection out{empty, at::full({B, m}, nothing, empty.options()),
                 at::full({B, m}, nothing, empty.options()), at::full_like(empty, kNowhere)};
@@ -143,7 +156,7 @@ Selection select_in_one_pass(const Candidates& c, const Layout& layout, int64_t 
       find_given(candidates, position[piece.row], given.accessor<int64_t, 2>()[i], places);
     } else {
       values.clear();
-      for (const auto source : candidates) values.push_back(innovation[piece.row][source]);
+      for (const auto source : candidates) values.push_back(ranks[piece.row][source]);
       kernels::keep_largest(values, m, places, scratch);
     }
     sets.running.clear();
@@ -191,21 +204,26 @@ Candidates gather_candidates(const LayerState& state, const Layout& layout,
                          1)};
 }
 
-Selection select(const Candidates& c, const Layout& layout, int64_t window, int64_t m,
-                 const at::Tensor& given) {
+Selection select(const Candidates& c, const Choice& choice, const Layout& layout, int64_t window,
+                 int64_t m) {
   torch::NoGradGuard choice_has_no_gradient;
+  const auto& given = choice.given;
+  require(choice.rule != "oracle" || given.defined(),
+          "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; use "
+          "train --task or eval --task");
   if (given.defined()) {
     check_shape("forward", "selection", given, {std::ssize(layout.pieces), m});
     require(given.scalar_type() == at::kLong, "forward: selection must be Long, got {}",
             c10::toString(given.scalar_type()));
   }
+  const auto by_rule = rank_of(c, choice);
   if (c.position.is_cpu() && !ReferenceOnly::active())
-    return select_in_one_pass(c, layout, window, m, given.defined() ? given.cpu() : given);
+    return select_in_one_pass(c, by_rule, layout, window, m, given.defined() ? given.cpu() : given);
   const auto device = c.position.device();
   const int64_t B = layout.batch, held = c.num_held, nothing = c.position.size(1) - 1;
   const auto waves = make_waves(layout, window, 2 * held, nothing, device);
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const auto rank = c.innovation.masked_fill(c.innovation != c.innovation, -1)
+  const auto rank = by_rule.masked_fill(by_rule != by_rule, -1)
                         .masked_fill(c.position == kNowhere, -kInfinity);
   const auto empty = at::full({B, m}, nothing, c.position.options());
   const auto block = [&](int64_t first) {
@@ -237,6 +255,23 @@ Selection select(const Candidates& c, const Layout& layout, int64_t window, int6
           .frozen = frozen,
           .running = running,
           .kept = take_rows(at::cat(kept), waves.slot)};
+}
+
+at::Tensor wanted_selection(const Layout& layout, const std::vector<std::vector<int64_t>>& wanted,
+                            int64_t m) {
+  require(std::ssize(wanted) == layout.batch,
+          "forward: wanted must list positions for each sequence = {}, got {}", layout.batch,
+          wanted.size());
+  const auto out = at::full({std::ssize(layout.pieces), m}, kNowhere, at::kLong);
+  for (size_t i = 0; i < layout.pieces.size(); ++i) {
+    const auto& piece = layout.pieces[i];
+    std::vector<int64_t> kept;
+    for (const auto position : wanted[static_cast<size_t>(piece.row)])
+      if (position < piece.position + piece.count && std::ssize(kept) < m) kept.push_back(position);
+    std::ranges::sort(kept);
+    std::ranges::copy(kept, out.data_ptr<int64_t>() + static_cast<int64_t>(i) * m);
+  }
+  return out;
 }
 
 }  // namespace bmojo::nn

@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string_view>
+#include <vector>
+
 #include "bmojo/nn/layout.h"
 #include "bmojo/nn/state.h"
 
@@ -39,10 +42,23 @@ struct Selection {
   at::Tensor kept;     // [P, m] positions of the set after each piece; kNowhere: nothing
 };
 
+// What is chosen by. `rule` ranks the tokens (Config::eidetic_rule); `given` [P, m] (as
+// Selection::kept; undefined: none) replaces the choice, so that two computations can be compared
+// on the same memories. The rule "oracle" is always given its choice.
+struct Choice {
+  std::string_view rule = "innovation";
+  int64_t layer = 0;
+  at::Tensor given = {};
+};
+
 // The bounded streaming rule, a chunk at a time: after each piece the m tokens with the largest
-// (ε, -position) stay, NaN below all numbers. `given` [P, m] (as Selection::kept; undefined: none)
-// replaces the choice, so that two computations can be compared on the same memories.
-Selection select(const Candidates& candidates, const Layout& layout, int64_t window, int64_t m,
-                 const at::Tensor& given);
+// (rank, -position) stay, NaN below all numbers.
+Selection select(const Candidates& candidates, const Choice& choice, const Layout& layout,
+                 int64_t window, int64_t m);
+
+// The choice of a layer that is told what to keep: of the positions that `wanted` lists for each
+// sequence, the most wanted first, at most m of those already read.
+at::Tensor wanted_selection(const Layout& layout, const std::vector<std::vector<int64_t>>& wanted,
+                            int64_t m);
 
 }  // namespace bmojo::nn

@@ -8,6 +8,8 @@ double backward(const nn::Model& model, const Batch& batch, const Segments& segm
                 nn::State& state) {
   nn::CallOptions call;
   call.recompute = segments.recompute;
+  call.cut = segments.cut;
+  call.wanted = wanted_of(model.config(), batch);
   at::Tensor total;
   for (int64_t i = 0; i < segments.count; ++i) {
     const auto part = columns(batch, i * segments.length, segments.length);

@@ -5,11 +5,12 @@
 
 namespace bmojo::train {
 
-// Tokens of a call, calls that one gradient goes back through, and whether what the backward pass
-// needs is kept or computed again.
+// Tokens of a call, calls that one gradient goes back through, whether what the backward pass needs
+// is kept or computed again, and how eidetic places are cut back.
 struct Segments {
   int64_t length = 0, count = 0;
   bool recompute = false;
+  nn::SoftCut cut = {};
 };
 
 // The loss of a batch, times `scale`, its gradients added to those of the weights. Segments go one

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <span>
 
 namespace bmojo::train {
 namespace {
@@ -15,16 +17,40 @@ constexpr int64_t kLogitsAtOnce = int64_t{1} << 23;  // floats: 32 MB
 struct PositionScores {
   at::Tensor place;        // [n] index into the flattened targets
   at::Tensor nats, right;  // [n] -ln p of the token due, double; whether it was the most likely
+  std::vector<int64_t> num_held;
 
   Score total() const {
-    return {nats.sum().item<double>(), place.size(0), right.sum().item<int64_t>()};
+    return {nats.sum().item<double>(), place.size(0), right.sum().item<int64_t>(), num_held};
   }
 };
+
+// For each layer with eidetic memory: how many of the sources are in the set their query saw.
+std::vector<int64_t> count_held(const nn::Output& out, const at::Tensor& sources_BL) {
+  std::vector<int64_t> counts;
+  if (!sources_BL.defined()) return counts;
+  const auto copy = sources_BL.contiguous();
+  const auto sources = copy.accessor<int64_t, 2>();
+  for (const auto& set : out.visible) {
+    if (!set.defined()) continue;
+    int64_t count = 0;
+    const auto visible = set.accessor<int64_t, 2>();
+    for (int64_t i = 0; i < std::ssize(out.layout->pieces); ++i) {
+      const auto& piece = out.layout->pieces[static_cast<size_t>(i)];
+      const std::span members(visible[i].data(), static_cast<size_t>(set.size(1)));
+      for (int64_t t = piece.column; t < piece.column + piece.count; ++t)
+        if (const auto source = sources[piece.row][t]; source != kNoSource)
+          count += std::ranges::find(members, source) != members.end();
+    }
+    counts.push_back(count);
+  }
+  return counts;
+}
 
 // Reads a segment and moves the state behind it.
 PositionScores score_segment(const nn::Model& model, const Batch& part, nn::State& state) {
   nn::CallOptions call;
   call.documents = part.documents;
+  call.wanted = wanted_of(model.config(), part);
   auto out = model.forward(part.ids, state, call);
   state = std::move(out.state);
   const auto targets = part.targets.flatten();
@@ -39,7 +65,7 @@ PositionScores score_segment(const nn::Model& model, const Batch& part, nn::Stat
     nats.push_back(-log_p.gather(1, due.unsqueeze(1)).squeeze(1).to(at::kDouble));
     right.push_back(log_p.argmax(-1).eq(due));
   }
-  return {place, at::cat(nats), at::cat(right)};
+  return {place, at::cat(nats), at::cat(right), count_held(out, part.sources)};
 }
 
 }  // namespace
@@ -49,10 +75,19 @@ std::string loss_text(double loss) {
   return loss < 1000 ? fmt::format("{:.4f}", loss) : fmt::format("{:.3e}", loss);
 }
 
+std::vector<double> Score::held() const {
+  std::vector<double> shares;
+  for (const auto count : num_held)
+    shares.push_back(static_cast<double>(count) / static_cast<double>(num_scored));
+  return shares;
+}
+
 Score& Score::operator+=(const Score& other) {
   nats += other.nats;
   num_scored += other.num_scored;
   num_right += other.num_right;
+  num_held.resize(std::max(num_held.size(), other.num_held.size()));
+  for (size_t i = 0; i < other.num_held.size(); ++i) num_held[i] += other.num_held[i];
   return *this;
 }
 

@@ -14,11 +14,15 @@ namespace bmojo::train {
 struct Score {
   double nats = 0;
   int64_t num_scored = 0, num_right = 0;  // right: the most likely token was the one due
+  // Of a task, for each layer with eidetic memory: how often what was due stood in the set that its
+  // queries saw.
+  std::vector<int64_t> num_held = {};
 
   double loss() const { return nats / static_cast<double>(num_scored); }
   double accuracy() const {
     return static_cast<double>(num_right) / static_cast<double>(num_scored);
   }
+  std::vector<double> held() const;  // as shares
   Score& operator+=(const Score& other);
 };
 

@@ -94,10 +94,22 @@ void check_ranges(const Recipe& r) {
   within("min-lr", r.min_lr, 0, 1e6);
   within("max-minutes", r.max_minutes, 0, 1e9);
   within("val-fraction", r.val_fraction, 0, 0.99);
+  within("shadow", r.shadow, 1, 1e6);
+  within("cut-from", r.cut_from, 0, 1);
+  within("cut-temperature", r.cut_temperature, 1e-6, 1e6);
   within("stop-accuracy", r.stop_accuracy, 0, 1);
   require(r.stop_accuracy == 0 || (!r.task.empty() && r.eval_every != 0),
           "--stop-accuracy: needs validations on a --task, got {}",
           r.task.empty() ? "text" : "--eval-every 0");
+}
+
+void check_memory(const Recipe& r, const Config& config, int64_t task_length) {
+  if (!config.has(LayerKind::bmojo) || config.eidetic_tokens == 0) return;
+  require(config.eidetic_rule != "oracle" || task_length > 0,
+          "eidetic_rule: oracle keeps what the answers of a --task need, got --data");
+  require(r.shadow == 1 || config.eidetic_rule == "innovation",
+          "--shadow: needs eidetic_rule = innovation, got {}", config.eidetic_rule);
+  validate(training_config(r, config));
 }
 
 // Segment, bptt and context: how a row is read.
@@ -184,6 +196,7 @@ Every parse_every(const std::string& text) {
 
 Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
   check_ranges(r);
+  check_memory(r, config, task_length);
   parse_every(r.save_every);
   require(r.steps == 0 || r.tokens == 0, "--steps and --tokens: must be one of them, got both");
   resolve_rows(r, task_length);
@@ -224,6 +237,19 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
   if (r.eval_every == kChosen) r.eval_every = std::max<int64_t>(r.steps / 10, 1);
   if (r.eval_tokens == 0) r.eval_tokens = kEvalTokens;
   return plan;
+}
+
+Config training_config(const Recipe& recipe, const Config& config) {
+  Config wide = config;
+  wide.eidetic_tokens =
+      std::llround(std::ceil(recipe.shadow * static_cast<double>(config.eidetic_tokens)));
+  return wide;
+}
+
+nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const Config& config) {
+  const bool is_open = static_cast<double>(step) < recipe.cut_from * static_cast<double>(recipe.steps);
+  if (recipe.shadow == 1 || is_open) return {};
+  return {.places = config.eidetic_tokens, .temperature = recipe.cut_temperature};
 }
 
 void check_trainable(const Config& config) {

@@ -7,6 +7,7 @@
 
 #include "bmojo/base/json.h"
 #include "bmojo/model/config.h"
+#include "bmojo/nn/eidetic_bias.h"
 
 namespace bmojo::train {
 
@@ -23,6 +24,7 @@ struct Recipe {
   int64_t steps = 0, tokens = 0;
   int64_t batch_tokens = 0, micro_batch = 0, segment = 0, bptt = 0, context = kChosen;
   double lr = kChosen, ssm_lr = kChosen, min_lr = 1e-5, warmup = 0.05;
+  double shadow = 1, cut_from = 0, cut_temperature = 0.1;
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1;
   bool recompute = false;
   int64_t seed = 0, workers = 1, threads = 0;
@@ -67,6 +69,12 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"ssm_lr", "X", "Peak learning rate of the SSM's weights [by size]"}, r.ssm_lr);
   visit(Field{"min_lr", "X", "Learning rate at the end [1e-5]"}, r.min_lr);
   visit(Field{"warmup", "FRACTION", "Part of the steps the rate rises over [0.05]"}, r.warmup);
+  visit(Field{"shadow", "X", "Eidetic places while training, as a multiple of those used [1]", true, 1},
+        r.shadow);
+  visit(Field{"cut_from", "FRACTION", "Part of the steps before the soft cut to the places used [0]"},
+        r.cut_from);
+  visit(Field{"cut_temperature", "X", "Width of the soft cut, in units of log innovation [0.1]"},
+        r.cut_temperature);
   visit(Field{"beta1", "X", "AdamW's decay of the mean [0.9]"}, r.beta1);
   visit(Field{"beta2", "X", "AdamW's decay of the square [0.95]"}, r.beta2);
   visit(Field{"weight_decay", "X", "On matrices only [0.1]"}, r.weight_decay);
@@ -126,6 +134,11 @@ struct Plan {
 // Fills in what was left open, in place, and checks the rest: afterwards the recipe is complete.
 // `task_length` is 0 with --data.
 Plan resolve(Recipe& recipe, const Config& config, int64_t task_length);
+
+// The config that is trained: with the eidetic places that --shadow adds.
+Config training_config(const Recipe& recipe, const Config& config);
+// How its places are cut back to those of the config at a step.
+nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const Config& config);
 
 // Refuses what could run but not learn.
 void check_trainable(const Config& config);

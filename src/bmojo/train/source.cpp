@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <set>
 
 #include "bmojo/base/error.h"
 #include "bmojo/nn/linear_cross_entropy.h"
@@ -18,6 +19,17 @@ constexpr int64_t kEndlessValidation = 8192;
 void count_scored(Batch& batch) {
   const std::span targets(batch.targets.data_ptr<int64_t>(), batch.targets.numel());
   batch.num_scored = std::ranges::count_if(targets, [](int64_t id) { return id != kNotScored; });
+}
+
+std::vector<int64_t> positions_wanted(std::span<const int64_t> sources) {
+  std::set<int64_t> due, before;
+  for (const auto source : sources)
+    if (source != kNoSource) due.insert(source);
+  for (const auto source : due)
+    if (source > 0 && !due.contains(source - 1)) before.insert(source - 1);
+  std::vector<int64_t> wanted(due.begin(), due.end());
+  wanted.insert(wanted.end(), before.begin(), before.end());
+  return wanted;
 }
 
 }  // namespace
@@ -46,15 +58,25 @@ Batch columns(const Batch& batch, int64_t from, int64_t count) {
   for (int64_t row = 0; row < rows && !batch.documents.empty(); ++row)
     std::copy_n(batch.documents.begin() + row * length + from, count,
                 part.documents.begin() + row * count);
+  if (batch.sources.defined()) part.sources = batch.sources.narrow(1, from, count);
+  part.wanted = batch.wanted;
   count_scored(part);
   return part;
 }
 
+std::vector<std::vector<int64_t>> wanted_of(const Config& config, const Batch& batch) {
+  if (config.eidetic_rule == "oracle") return batch.wanted;
+  return {};
+}
+
 Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t count) {
   auto batch = empty_batch(count, task.length, /*with_documents=*/false);
+  batch.sources = at::empty_like(batch.ids);
   for (int64_t i = 0; i < count; ++i) {
     const auto out = row_of(batch, i);
-    draw(task, seed, split, first + i, out.ids, out.targets);
+    const std::span sources(batch.sources.data_ptr<int64_t>() + i * task.length, task.length);
+    draw(task, seed, split, first + i, {out.ids, out.targets, sources});
+    batch.wanted.push_back(positions_wanted(sources));
   }
   count_scored(batch);
   return batch;

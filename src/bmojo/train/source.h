@@ -17,6 +17,10 @@ namespace bmojo::train {
 struct Batch {
   at::Tensor ids, targets;         // [B, L] int64
   std::vector<int64_t> documents;  // [B * L]; empty: each row is one document
+  at::Tensor sources;              // [B, L] of a task: where what is due stands, or kNoSource
+  // Of a task: the positions that answers need in each whole row, first what is due, then the token
+  // before it, which it is known by.
+  std::vector<std::vector<int64_t>> wanted;
   int64_t num_scored = 0;
 };
 
@@ -26,6 +30,9 @@ Reading row_of(Batch& batch, int64_t row);
 
 // Tokens [from, from + count) of every row.
 Batch columns(const Batch& batch, int64_t from, int64_t count);
+
+// What a model is told to keep: with eidetic_rule=oracle what the answers need, else nothing.
+std::vector<std::vector<int64_t>> wanted_of(const Config& config, const Batch& batch);
 
 // Sequences [first, first + count) of a task.
 Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t count);

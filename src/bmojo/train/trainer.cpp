@@ -39,6 +39,13 @@ class Stopwatch {
   double start_ = now();
 };
 
+size_t num_eidetic_layers(const Config& config) {
+  size_t count = 0;
+  for (int64_t i = 0; i < config.num_layers; ++i)
+    count += config.kind(i) == LayerKind::bmojo && config.eidetic_tokens > 0;
+  return count;
+}
+
 double norm_of(double a, double b) { return std::sqrt(a * a + b * b); }
 
 }  // namespace
@@ -55,6 +62,7 @@ Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Worke
     : recipe_(std::move(recipe)),
       plan_(plan),
       model_(std::move(model)),
+      trained_(training_config(recipe_, model_.config()), model_.parameters()),
       source_(std::move(source)),
       workers_(std::move(workers)),
       around_(std::move(surroundings)),
@@ -159,7 +167,8 @@ StepReport Trainer::step() {
   const double scale = num_scored > 0 ? 1 / num_scored : 0;
 
   double loss = 0;
-  const Segments segments{recipe_.segment, recipe_.bptt, recipe_.recompute};
+  const Segments segments{recipe_.segment, recipe_.bptt, recipe_.recompute,
+                          cut_at(step_, recipe_, model_.config())};
   const auto states_before = states_;
   for (int64_t m = 0; m < plan_.num_micro; ++m) {
     if (m > 0 && is_stop_asked()) {
@@ -169,7 +178,7 @@ StepReport Trainer::step() {
     if (m > 0) show_line(m);
     if (m + 1 == plan_.num_micro) buckets_->arm();
     nn::State state = states_.empty() ? nn::State() : states_[m];
-    loss += backward(model_, batches[m], segments, scale, state);
+    loss += backward(trained_, batches[m], segments, scale, state);
     if (!states_.empty()) states_[m] = state;
     last_state_ = std::move(state);
   }
@@ -201,9 +210,14 @@ Score Trainer::validate() const {
   for (int64_t row = 0; row < rows; row += recipe_.micro_batch, ++turn)
     if (turn % workers_.count() == workers_.rank())
       total += score(model_, source_.validation(row, std::min(recipe_.micro_batch, rows - row)));
-  const auto sums = workers_.sum(
-      {total.nats, static_cast<double>(total.num_scored), static_cast<double>(total.num_right)});
-  return {sums[0], static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2])};
+  std::vector<double> parts = {total.nats, static_cast<double>(total.num_scored),
+                               static_cast<double>(total.num_right)};
+  // A worker without a turn has counted nothing, not even layers.
+  if (source_.is_task()) total.num_held.resize(num_eidetic_layers(model_.config()));
+  parts.insert(parts.end(), total.num_held.begin(), total.num_held.end());
+  const auto sums = workers_.sum(parts);
+  return {sums[0], static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2]),
+          std::vector<int64_t>(sums.begin() + 3, sums.end())};
 }
 
 void Trainer::save() {
@@ -324,6 +338,7 @@ void Trainer::log(const StepReport& report) {
   if (validation_) {
     line["val_loss"] = number(validation_->loss());
     if (source_.is_task()) line["val_accuracy"] = validation_->accuracy();
+    if (!validation_->num_held.empty()) line["val_held"] = validation_->held();
     if (is_good_enough() && step_ < plan_.num_steps) line["stopped"] = true;
   }
   if (step_ % kMemoriesEvery == 0 || step_ == 1)

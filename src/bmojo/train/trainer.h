@@ -91,6 +91,7 @@ class Trainer {
   Recipe recipe_;
   Plan plan_;
   nn::Model model_;
+  nn::Model trained_;  // the same weights with all places of the training
   Source source_;
   Workers workers_;
   Surroundings around_;
