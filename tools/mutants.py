@@ -138,27 +138,9 @@ MUTANTS = [
     ),
     Mutant(
         "innovation-detached", "nn/layer.cpp",
-        "(pick(all.innovation, layout.piece_row, chosen.visible) + 1e-6)",
-        "(pick(all.innovation.detach(), layout.piece_row, chosen.visible) + 1e-6)",
+        "eidetic_bias({.innovation = pick(all.innovation, layout.piece_row, chosen.visible),",
+        "eidetic_bias({.innovation = pick(all.innovation.detach(), layout.piece_row, chosen.visible),",
         GRADIENT, "no gradient passes from the bias through ε",
-    ),
-    Mutant(
-        "bias-without-beta", "nn/layer.cpp",
-        "keys.bias = widen(beta_) * (",
-        "keys.bias = (",
-        ORACLE, "innovation bias without β",
-    ),
-    Mutant(
-        "bias-epsilon", "nn/layer.cpp",
-        "chosen.visible) + 1e-6)",
-        "chosen.visible) + 1e-5)",
-        ORACLE, "innovation bias log(ε + 1e−5)",
-    ),
-    Mutant(
-        "bias-keeps-its-scale", "nn/layer.cpp",
-        "(log_innovation - log_innovation.sum(1, true) / num_members);",
-        "log_innovation;",
-        ORACLE, "innovation bias by log ε, not over its mean",
     ),
     Mutant(
         "member-seen-twice", "nn/layer.cpp",
@@ -382,6 +364,49 @@ MUTANTS = [
         "nn/model Model.FloatAndBfloat16",
         "recurrence and ε in the type of the weights",
     ),
+    # --- what is added to the scores of eidetic keys ---
+    Mutant(
+        "bias-without-beta", "nn/eidetic_bias.cpp",
+        "const auto bias = widen(in.beta) * (",
+        "const auto bias = (",
+        ORACLE, "innovation bias without β",
+    ),
+    Mutant(
+        "bias-epsilon", "nn/eidetic_bias.cpp",
+        "(in.innovation + 1e-6)",
+        "(in.innovation + 1e-5)",
+        ORACLE, "innovation bias log(ε + 1e−5)",
+    ),
+    Mutant(
+        "bias-keeps-its-scale", "nn/eidetic_bias.cpp",
+        "(log_innovation - mean);",
+        "log_innovation;",
+        ORACLE, "innovation bias by log ε, not over its mean",
+    ),
+    Mutant(
+        "cut-mean-of-all", "nn/eidetic_bias.cpp",
+        "kept = cut.kept;",
+        "kept = in.there;",
+        "nn/oracle Oracle.SoftCuts", "with a soft cut the bias is over the mean of all places",
+    ),
+    Mutant(
+        "cut-at-the-last-kept", "nn/eidetic_bias.cpp",
+        "(sorted.narrow(1, places - 1, 1) + sorted.narrow(1, places, 1)) / 2;",
+        "sorted.narrow(1, places - 1, 1);",
+        "nn/soft_cut SoftCut.WhatIsAdded", "the cut lies on the last that is kept",
+    ),
+    Mutant(
+        "cut-level-with-gradient", "nn/eidetic_bias.cpp",
+        "const auto x = log_innovation.detach();",
+        "const auto x = log_innovation;",
+        "nn/soft_cut SoftCut.GradientHoldsTheLevelFixed", "a gradient moves the cut itself",
+    ),
+    Mutant(
+        "cut-before-anything-is-left-out", "nn/eidetic_bias.cpp",
+        "there.sum(1, /*keepdim=*/true) > places};",
+        "there.sum(1, /*keepdim=*/true) >= places};",
+        "nn/soft_cut SoftCut.WhatIsAdded", "a set that just fits is cut",
+    ),
     # --- selection: by tensors, then in one pass ---
     Mutant(
         "ties-favour-later", "nn/selection.cpp",
@@ -391,15 +416,34 @@ MUTANTS = [
     ),
     Mutant(
         "nan-ranks-highest", "nn/selection.cpp",
-        "c.innovation.masked_fill(c.innovation != c.innovation, -1)",
-        "c.innovation",
+        "by_rule.masked_fill(by_rule != by_rule, -1)",
+        "by_rule",
         STREAM, "a NaN crowds out every number, as sorting has it",
     ),
     Mutant(
         "nan-ranks-as-zero", "nn/selection.cpp",
-        "c.innovation.masked_fill(c.innovation != c.innovation, -1)",
-        "c.innovation.masked_fill(c.innovation != c.innovation, 0)",
+        "by_rule.masked_fill(by_rule != by_rule, -1)",
+        "by_rule.masked_fill(by_rule != by_rule, 0)",
         STREAM, "a NaN ties with ε = 0",
+    ),
+    Mutant(
+        "recent-is-first", "nn/selection.cpp",
+        'if (choice.rule == "recent") return c.position.to(at::kDouble);',
+        'if (choice.rule == "recent") return zeros;',
+        "nn/oracle Oracle.EveryRule", "eidetic_rule recent keeps the first",
+    ),
+    Mutant(
+        "random-by-position-alone", "kernels/selection.cpp",
+        "static_cast<uint64_t>(token)})",
+        "uint64_t{0}})",
+        "train/memory Memory.RandomIsTheSameInEveryCut",
+        "eidetic_rule random does not depend on the token",
+    ),
+    Mutant(
+        "oracle-forgets-the-past", "nn/selection.cpp",
+        "if (position < piece.position + piece.count && std::ssize(kept) < m) kept.push_back(position);",
+        "if (position >= piece.position && position < piece.position + piece.count) kept.push_back(position);",
+        "train/memory Memory.HeldCountsAnswersInTheSet", "an oracle keeps one chunk's tokens",
     ),
     Mutant(
         "members-by-rank", "nn/selection.cpp",
@@ -1108,9 +1152,27 @@ MUTANTS = [
         "nothing is carried from step to step",
     ),
     Mutant(
+        "shadow-not-trained", "train/trainer.cpp",
+        "trained_(training_config(recipe_, model_.config()), model_.parameters()),",
+        "trained_(model_.config(), model_.parameters()),",
+        "train/memory Memory.TheShadowIsTrainedAndNotUsed", "--shadow adds no places",
+    ),
+    Mutant(
+        "held-by-any-piece", "train/evaluate.cpp",
+        "const std::span members(visible[i].data(),",
+        "const std::span members(visible[0].data(),",
+        "train/memory Memory.HeldCountsAnswersInTheSet", "held looks into the first chunk's set",
+    ),
+    Mutant(
+        "cut-begins-a-step-late", "train/recipe.cpp",
+        "static_cast<double>(step) < recipe.cut_from",
+        "static_cast<double>(step) <= recipe.cut_from",
+        "train/memory Memory.TheCutBeginsAtItsStep", "the soft cut begins a step late",
+    ),
+    Mutant(
         "loss-per-micro-batch", "train/trainer.cpp",
-        "loss += backward(model_, batches[m], segments, scale, state);",
-        "loss += backward(model_, batches[m], segments,"
+        "loss += backward(trained_, batches[m], segments, scale, state);",
+        "loss += backward(trained_, batches[m], segments,"
         " 1.0 / batches[m].num_scored / plan_.num_micro, state);",
         "train/trainer TrainerTest.AccumulationIsOneBatch",
         "micro-batches count alike, however many tokens they score",

@@ -37,6 +37,8 @@ ABSENT = object()
     ("pattern=", "pattern must list bmojo, ssm or attention, got ''"),
     ("pattern=ssm,,attention", "pattern must list bmojo, ssm or attention, got 'ssm,,attention'"),
     ("pattern=lstm", "pattern must list bmojo, ssm or attention, got 'lstm'"),
+    ("eidetic_rule=last", "eidetic_rule must be one of innovation, first, recent, random, oracle, "
+                          "got 'last'"),
     ("fading_mode=slow", "fading_mode must be chunk or sliding, got 'slow'"),
     ("ssm_state_size=0", "ssm_state_size must be from 1 to"),
     ("ssm_conv_taps=0", "ssm_conv_taps must be from 1 to"),

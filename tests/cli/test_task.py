@@ -17,6 +17,8 @@ def test_an_example_fits_a_screen(bmojo, name, answers, legend):
     shown = bmojo.json("task", name, "--show", "--number", 5)
     assert shown["task"].startswith(name + ":")
     due = [(i, target) for i, target in zip(shown["ids"], shown["targets"]) if target >= 0]
+    for target, source in zip(shown["targets"], shown["sources"]):
+        assert (source < 0) if target < 0 else shown["ids"][source] == target
     assert len(due) == answers or (answers is None and len(due) >= 4)
     text = bmojo("task", name, "--show", "--number", 5)
     first, second, *rest = text.splitlines()

@@ -441,3 +441,33 @@ def test_a_run_stops_at_an_accuracy(bmojo, tmp_path):
     # Asked for more, it goes on.
     on = bmojo.json("train", "--resume", "--quiet", "--stop-accuracy", 1, "--out", run)
     assert on["step"] == 40 and "stopped" not in metrics(run)[-1]
+
+
+def test_more_places_while_training(bmojo, tmp_path):
+    """The checkpoint has the places it will use, and a run that goes on is the run itself."""
+    recipe = [*RECIPE, "--shadow", 3, "--cut-from", 0.5, "--steps", 8, "--eval-every", 4]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    bmojo("train", *recipe, "--out", whole)
+    bmojo("train", *recipe, "--max-minutes", 1e-9, "--out", broken)
+    assert len(metrics(broken)) == 1
+    bmojo("train", "--resume", "--max-minutes", 0, "--quiet", "--out", broken)
+    assert losses(broken) == losses(whole) and weights(broken) == weights(whole)
+    plain = tmp_path / "plain"
+    bmojo("train", *RECIPE, "--steps", 8, "--eval-every", 4, "--out", plain)
+    assert losses(plain)[0][1] != losses(whole)[0][1]
+    assert bmojo.json("inspect", whole)["config"]["eidetic_tokens"] == 6
+    held = [row["val_held"] for row in metrics(whole) if "val_held" in row]
+    assert [len(shares) for shares in held] == [2, 2]
+
+
+def test_eval_says_what_was_held(bmojo, tmp_path):
+    bmojo("train", *but(RECIPE, "--set", "eidetic_rule=oracle"), "--steps", 1, "--out", tmp_path / "run")
+    # Pairs are the first eight tokens, and questions come from the second chunk on.
+    asked = ["eval", "--model", tmp_path / "run", "--task", "mqar:pairs=4,length=48,vocab=40,gap=8"]
+    assert bmojo.json(*asked, "--set", "eidetic_tokens=8")["held"] == [1, 1]
+    assert bmojo.json(*asked, "--set", "eidetic_tokens=2")["held"] == [0.5, 0.5]
+    assert bmojo(*asked).splitlines()[-1] == (
+        "answers in the eidetic memory when asked, by layer: 100.0 %, 100.0 %")
+    mamba = tmp_path / "mamba"
+    bmojo("init", "--preset", "mamba-tiny", "--set", "vocab_size=40", "--out", mamba)
+    assert bmojo.json("eval", "--model", mamba, *asked[3:], "--sequences", 2)["held"] == []

@@ -251,3 +251,27 @@ def test_an_accuracy_to_stop_at_needs_validations(bmojo, text, tmp_path):
                                      code=2)
     assert "--stop-accuracy: must be from 0 to 1, got 1.5" in bmojo(
         "train", *RECIPE, "--stop-accuracy", 1.5, *out, code=2)
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--shadow", 0.5], "--shadow: must be at least 1, got 0.5"),
+    (["--shadow", 1e9], "--shadow: must be from 1 to 1000000"),
+    (["--shadow", 1e6], "eidetic_tokens must be from 0 to"),
+    (["--cut-from", 1.5], "--cut-from: must be from 0 to 1, got 1.5"),
+    (["--cut-temperature", 0], "--cut-temperature: must be from 1e-06 to 1000000, got 0"),
+    (["--shadow", 2, "--set", "eidetic_rule=first"],
+     "--shadow: needs eidetic_rule = innovation, got first"),
+])
+def test_places_while_training_must_be_possible(bmojo, tmp_path, flags, message):
+    recipe = but(RECIPE, "--set", "eidetic_tokens=64", *flags)
+    assert message in bmojo("train", *recipe, "--out", tmp_path / "run", code=2)
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_oracle_is_for_tasks(bmojo, tmp_path, text):
+    recipe = [*TINY, "--set", "eidetic_rule=oracle"]
+    assert "eidetic_rule: oracle keeps what the answers of a --task need, got --data" in bmojo(
+        "train", *recipe, "--data", text, "--out", tmp_path / "run", code=2)
+    bmojo("init", *recipe, "--out", tmp_path / "model")
+    assert "eidetic_rule=oracle must be told what to keep" in bmojo(
+        "score", "--model", tmp_path / "model", "--ids", "-", input=b'{"ids":[1,2,3]}\n', code=2)
