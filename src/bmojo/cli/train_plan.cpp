@@ -93,6 +93,22 @@ double shared_bytes(const Job& job, int64_t tried, int64_t tokens) {
   return carried + (recipe.workers > 1 ? 4 * static_cast<double>(plan.parameters) : 0);
 }
 
+// Weights, moments, gradients and activations of a model that is not tried. While the backward pass
+// of a step's only micro-batch goes through the layers, gradients take the place of activations;
+// with several, those of the micro-batch before are there all the time.
+double counted_bytes(const Job& job, const Config& config) {
+  const auto& [recipe, given, plan, task, data] = job;
+  const auto kept = train::kept_bytes_per_token(config, recipe.recompute);
+  const auto tokens = static_cast<double>(recipe.micro_batch * plan.span);
+  const double weights = 4 * static_cast<double>(plan.parameters);
+  const double head = 4 * static_cast<double>(config.vocab_size * config.hidden_size);
+  const double activations = tokens * kept.model, of_a_layer = tokens * kept.layer;
+  const double scores = loss_bytes(config, tokens);
+  const double most = plan.num_micro > 1 ? weights + activations
+                                         : std::max(activations + head, weights);
+  return 3 * weights + most + std::max(of_a_layer, scores);
+}
+
 // Of each step, its part; token_seconds is what a token takes to score.
 double validation_seconds(const train::Source& source, const Job& job, double token_seconds) {
   const auto& [recipe, config, plan, task, data] = job;
@@ -173,8 +189,7 @@ Estimate estimate(const Job& job, const train::Source& source) {
   } else {
     seconds = flops_of(trained, whole) / (kShareOfProducts * product_speed());
     token_seconds = seconds / tokens / 3;  // forward only
-    activations =
-        tokens * activation_bytes_per_token(trained, recipe.recompute) + loss_bytes(config, tokens);
+    activations = counted_bytes(job, trained) - weights;
   }
   result.memory_bytes =
       weights + activations + kRuntimeBytes + shared_bytes(job, tried, tried_length);

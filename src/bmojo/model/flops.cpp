@@ -1,7 +1,5 @@
 #include "bmojo/model/flops.h"
 
-#include <algorithm>
-
 #include "bmojo/model/tensors.h"
 
 namespace bmojo {
@@ -14,20 +12,6 @@ double visible_keys(const Config& c, LayerKind kind, int64_t length) {
   const double window = (w * (w + 1) / 2 + (n - w) * w) / n;
   if (kind != LayerKind::bmojo) return window;
   return window + (n - w) / n * static_cast<double>(c.fading_tokens + c.eidetic_tokens);
-}
-
-// Floats a layer keeps of a token.
-double layer_floats(const Config& c, LayerKind kind) {
-  const auto d = static_cast<double>(c.hidden_size), e = static_cast<double>(c.ssm_inner_size);
-  double floats = 2 * d;             // its input, normalised
-  if (kind != LayerKind::attention)  // both halves of the projection, conv, dt, B, C, blocks, gate
-    floats += 6 * e + static_cast<double>(c.ssm_dt_rank) +
-              static_cast<double>(c.ssm_state_size) * (2 + e / 32) + 2 * d;
-  if (kind != LayerKind::ssm)
-    floats += static_cast<double>(c.head_size) *
-              static_cast<double>(3 * c.num_heads + 4 * c.num_kv_heads);
-  if (c.mlp_size > 0) floats += 3 * d + 2 * static_cast<double>(c.mlp_size);
-  return floats;
 }
 
 }  // namespace
@@ -43,16 +27,6 @@ double training_flops_per_token(const Config& config, int64_t length) {
     if (config.kind(i) != LayerKind::ssm) attention += visible_keys(config, config.kind(i), length);
   const auto width = static_cast<double>(config.num_heads * config.head_size);
   return 6 * products + 12 * width * attention;
-}
-
-double activation_bytes_per_token(const Config& config, bool recompute) {
-  double sum = 0, most = 0;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    const double floats = layer_floats(config, config.kind(i));
-    sum += recompute ? static_cast<double>(config.hidden_size) : floats;
-    most = std::max(most, floats);
-  }
-  return 4 * (sum + (recompute ? most : 0) + 2 * static_cast<double>(config.hidden_size));
 }
 
 }  // namespace bmojo

@@ -8,8 +8,4 @@ namespace bmojo {
 // products and attention products, forward and backward (2 + 4 for each product), nothing else.
 double training_flops_per_token(const Config& config, int64_t length);
 
-// Roughly what a step keeps for its backward pass, in bytes for each token: fp32, all layers; with
-// `recompute` the layers' inputs and one layer.
-double activation_bytes_per_token(const Config& config, bool recompute);
-
 }  // namespace bmojo
