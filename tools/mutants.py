@@ -1165,8 +1165,8 @@ MUTANTS = [
     ),
     Mutant(
         "cut-begins-a-step-late", "train/recipe.cpp",
-        "static_cast<double>(step) < recipe.cut_from",
-        "static_cast<double>(step) <= recipe.cut_from",
+        "if (recipe.shadow == 1 || at < recipe.cut_from) return {};",
+        "if (recipe.shadow == 1 || at <= recipe.cut_from) return {};",
         "train/memory Memory.TheCutBeginsAtItsStep", "the soft cut begins a step late",
     ),
     Mutant(

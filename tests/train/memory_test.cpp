@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <set>
 
 #include "bmojo/base/error.h"
 #include "tests/train/support.h"
@@ -119,6 +120,17 @@ TEST(Memory, TheCutBeginsAtItsStep) {
   EXPECT_EQ(cut_at(25, recipe, config).places, config.eidetic_tokens);
   EXPECT_EQ(cut_at(25, recipe, config).temperature, 0.2);
   EXPECT_EQ(training_config(recipe, config).eidetic_tokens, 30);
+  recipe.cut_places = "shrinking";  // 12 · 2.5^(1 − part), from a quarter to four fifths
+  EXPECT_EQ(cut_at(25, recipe, config).places, 30);
+  EXPECT_EQ(cut_at(52, recipe, config).places, 19);
+  EXPECT_EQ(cut_at(80, recipe, config).places, 12);
+  EXPECT_EQ(cut_at(99, recipe, config).places, 12);
+  recipe.cut_places = "drawn";
+  std::set<int64_t> drawn;
+  for (int64_t step = 25; step < 100; ++step) drawn.insert(cut_at(step, recipe, config).places);
+  EXPECT_LE(*drawn.rbegin(), 30);
+  EXPECT_GE(*drawn.begin(), 12);
+  EXPECT_GT(drawn.size(), 10u);
 }
 
 // A step with a shadow is not the step without, and validation uses the places of the config.

@@ -10,6 +10,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/base/random.h"
 #include "bmojo/base/run_file.h"
 #include "bmojo/model/tensors.h"
 
@@ -18,6 +19,11 @@ namespace {
 
 constexpr int64_t kBatchTokens = int64_t{1} << 19, kSegment = 2048, kTaskSequences = 64;
 constexpr int64_t kTokensAtOnce = 8192, kTokensPerParameter = 20, kEvalTokens = 65536;
+
+// Of the steps, when a shrinking memory has reached the places used.
+constexpr double kShrunkAt = 0.8;
+// The name of the draws of --cut-places drawn.
+constexpr uint64_t kCutDraws = 0x637574;
 
 std::string toml(const std::string& value) { return toml_text(value); }
 std::string toml(bool value) { return value ? "true" : "false"; }
@@ -96,6 +102,10 @@ void check_ranges(const Recipe& r) {
   within("val-fraction", r.val_fraction, 0, 0.99);
   within("shadow", r.shadow, 1, 1e6);
   within("cut-from", r.cut_from, 0, 1);
+  require(r.cut_places == "used" || r.cut_places == "drawn" || r.cut_places == "shrinking",
+          "--cut-places: must be used, drawn or shrinking, got {}", in_quotes(r.cut_places));
+  require(r.cut_places != "shrinking" || r.cut_from < kShrunkAt,
+          "--cut-from: must be below {} with --cut-places shrinking, got {}", kShrunkAt, r.cut_from);
   within("cut-temperature", r.cut_temperature, 1e-6, 1e6);
   within("stop-accuracy", r.stop_accuracy, 0, 1);
   require(r.stop_accuracy == 0 || (!r.task.empty() && r.eval_every != 0),
@@ -246,10 +256,17 @@ Config training_config(const Recipe& recipe, const Config& config) {
   return wide;
 }
 
+// Between all places (0) and those used (1) in equal ratios.
 nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const Config& config) {
-  const bool is_open = static_cast<double>(step) < recipe.cut_from * static_cast<double>(recipe.steps);
-  if (recipe.shadow == 1 || is_open) return {};
-  return {.places = config.eidetic_tokens, .temperature = recipe.cut_temperature};
+  const double at = static_cast<double>(step) / static_cast<double>(recipe.steps);
+  if (recipe.shadow == 1 || at < recipe.cut_from) return {};
+  double part = 1;
+  if (recipe.cut_places == "drawn")
+    part = Random({static_cast<uint64_t>(recipe.seed), static_cast<uint64_t>(step), kCutDraws}).uniform();
+  if (recipe.cut_places == "shrinking")
+    part = std::min((at - recipe.cut_from) / (kShrunkAt - recipe.cut_from), 1.0);
+  const double places = static_cast<double>(config.eidetic_tokens) * std::pow(recipe.shadow, 1 - part);
+  return {.places = std::llround(places), .temperature = recipe.cut_temperature};
 }
 
 void check_trainable(const Config& config) {

@@ -25,6 +25,7 @@ struct Recipe {
   int64_t batch_tokens = 0, micro_batch = 0, segment = 0, bptt = 0, context = kChosen;
   double lr = kChosen, ssm_lr = kChosen, min_lr = 1e-5, warmup = 0.05;
   double shadow = 1, cut_from = 0, cut_temperature = 0.1;
+  std::string cut_places = "used";
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1;
   bool recompute = false;
   int64_t seed = 0, workers = 1, threads = 0;
@@ -73,6 +74,8 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
         r.shadow);
   visit(Field{"cut_from", "FRACTION", "Part of the steps before the soft cut to the places used [0]"},
         r.cut_from);
+  visit(Field{"cut_places", "WORD", "What the cut leaves: used, drawn or shrinking [used]"},
+        r.cut_places);
   visit(Field{"cut_temperature", "X", "Width of the soft cut, in units of log innovation [0.1]"},
         r.cut_temperature);
   visit(Field{"beta1", "X", "AdamW's decay of the mean [0.9]"}, r.beta1);
