@@ -81,6 +81,22 @@ TEST(Mqar, ARangeMixesAllCounts) {
   for (const auto& [pairs, count] : counts) EXPECT_NEAR(count, 200, 60) << pairs;
 }
 
+// With one slot after the longest gap, the first question tells the gap of some sequences.
+TEST(Mqar, AGapMayBeDrawn) {
+  const auto task = parse_task("mqar:pairs=1,length=12,vocab=32,span=4,gap=0..6");
+  EXPECT_EQ(task.text, "mqar:pairs=1,length=12,vocab=32,span=4,gap=0..6,fill=random");
+  std::set<int64_t> places;
+  for (uint64_t i = 0; i < 400; ++i)
+    places.insert(places_due(sequence(task, 1, Split::train, i)).front());
+  // Even gaps begin slots at 4, 6, 8, 10 and odd ones at 5, 7, 9, the last slot begins at 10.
+  EXPECT_EQ(places, (std::set<int64_t>{4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(refusal("mqar:pairs=1,length=12,vocab=32,span=4,gap=0..7"),
+            "task mqar: length must be at least span + 2 x pairs + gap = 13, got 12; length=13 or "
+            "gap=6 would fit");
+  EXPECT_EQ(refusal("mqar:pairs=1,length=12,gap=6..2"),
+            "task mqar: gap must be a range from low to high, got '6..2'");
+}
+
 // p ∝ (i + 1)^(a - 1): with one pair, the slot's frequency is the weight itself. Draws are fixed by
 // their seed; 0.012 is 3.4 standard deviations of a frequency near 1/2 of 20,000.
 void expect_zipf_slots(const Task& task, int64_t first_slot) {

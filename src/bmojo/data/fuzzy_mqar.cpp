@@ -97,7 +97,7 @@ void check(const FuzzyMqar& task) {
 
 Task make_fuzzy_mqar(TaskKeys& keys) {
   FuzzyMqar fuzzy{};
-  fuzzy.pairs = keys.range("pairs");
+  fuzzy.pairs = keys.range("pairs", 1);
   fuzzy.length = keys.number("length", 4, kMostTokens);
   fuzzy.vocabulary = keys.number("vocab", 4, kMostTokens, 8192);
   fuzzy.gap = keys.number("gap", 0, kMostTokens, 0);

@@ -24,7 +24,7 @@ struct Mqar {
   TaskKeys::Range pairs;
   int64_t length, vocabulary;
   std::optional<int64_t> given_span;
-  int64_t gap;
+  TaskKeys::Range gap;
   bool padded;
 
   int64_t span(int64_t num_pairs) const { return given_span.value_or(2 * num_pairs); }
@@ -35,7 +35,7 @@ struct Mqar {
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
     for (auto& id : ids) id = padded ? 0 : value();
     const auto keys = draw_distinct(random, num_pairs, 1, vocabulary / 2);
-    const int64_t first_slot = span(num_pairs) + gap;
+    const int64_t first_slot = span(num_pairs) + draw_gap(random);
     const auto slots = draw_slots(random, num_pairs, (length - first_slot) / 2);
     const auto places = draw_places(random, num_pairs);
     for (int64_t p = 0; p < num_pairs; ++p) {
@@ -44,6 +44,11 @@ struct Mqar {
       ids[place + 1] = targets[question] = value();
       sources[question] = place + 1;
     }
+  }
+
+  // One gap is not drawn either.
+  int64_t draw_gap(Random& random) const {
+    return gap.low == gap.high ? gap.low : draw_from(random, gap.low, gap.high + 1);
   }
 
   // Where every place is taken nothing is drawn: sequences without a span are what they were
@@ -74,7 +79,7 @@ void check(const Mqar& task) {
        .formula = task.given_span ? "span + 2 x pairs + gap" : "4 x pairs + gap",
        .length = task.length,
        .pairs = most,
-       .gap = task.gap,
+       .gap = task.gap.high,
        .needed = [&](int64_t pairs, int64_t gap) { return task.span(pairs) + 2 * pairs + gap; }});
 }
 
@@ -82,11 +87,11 @@ void check(const Mqar& task) {
 
 Task make_mqar(TaskKeys& keys) {
   Mqar mqar{};
-  mqar.pairs = keys.range("pairs");
+  mqar.pairs = keys.range("pairs", 1);
   mqar.length = keys.number("length", 4, kMostTokens);
   mqar.vocabulary = keys.number("vocab", 4, kMostTokens, 8192);
   mqar.given_span = keys.number_if_given("span", 2, kMostTokens);
-  mqar.gap = keys.number("gap", 0, kMostTokens, 0);
+  mqar.gap = keys.range("gap", 0, 0);
   mqar.padded = keys.word("fill", {"random", "pad"}) == "pad";
   const auto text = keys.finish();
   check(mqar);

@@ -87,7 +87,7 @@ void check(const NoisyMqar& task) {
 
 Task make_noisy_mqar(TaskKeys& keys) {
   NoisyMqar noisy{};
-  noisy.pairs = keys.range("pairs");
+  noisy.pairs = keys.range("pairs", 1);
   noisy.length = keys.number("length", 4, kMostTokens);
   noisy.vocabulary = keys.number("vocab", 4, kMostTokens, 8192);
   noisy.gap = keys.number("gap", 0, kMostTokens, 0);

@@ -85,14 +85,19 @@ void TaskKeys::note(std::string_view key, std::string_view value) {
   text_ += fmt::format("{}{}={}", text_.empty() ? "" : ",", key, value);
 }
 
-TaskKeys::Range TaskKeys::range(std::string_view key) {
+TaskKeys::Range TaskKeys::range(std::string_view key, int64_t least,
+                                std::optional<int64_t> otherwise) {
   const auto* text = find(key);
-  require(text != nullptr, "task {}: {} must be given, got none", name_, key);
+  require(text != nullptr || otherwise, "task {}: {} must be given, got none", name_, key);
+  if (text == nullptr) {
+    note(key, fmt::format("{}", *otherwise));
+    return {*otherwise, *otherwise};
+  }
   const auto dots = text->find("..");
   const std::string_view whole = *text;
-  const int64_t low = parse(key, whole.substr(0, dots), 1, kMostTokens);
+  const int64_t low = parse(key, whole.substr(0, dots), least, kMostTokens);
   const int64_t high =
-      dots == std::string::npos ? low : parse(key, whole.substr(dots + 2), 1, kMostTokens);
+      dots == std::string::npos ? low : parse(key, whole.substr(dots + 2), least, kMostTokens);
   require(low <= high, "task {}: {} must be a range from low to high, got {}", name_, key,
           in_quotes(*text));
   note(key, *text);

@@ -52,7 +52,8 @@ class TaskKeys {
   struct Range {
     int64_t low, high;
   };
-  Range range(std::string_view key);                                // "4" or "4..24"; must be given
+  // "4" or "4..24"; must be given unless there is another.
+  Range range(std::string_view key, int64_t low, std::optional<int64_t> otherwise = {});
   int64_t number(std::string_view key, int64_t low, int64_t high);  // must be given
   int64_t number(std::string_view key, int64_t low, int64_t high, int64_t otherwise);
   std::optional<int64_t> number_if_given(std::string_view key, int64_t low, int64_t high);
