@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <nlohmann/json.hpp>
 
 #include "bench/realization_claims.h"
-#include "bmojo/base/json.h"
 #include "bmojo/realization/bilinear.h"
 #include "bmojo/realization/linear_attention.h"
 #include "bmojo/realization/oscillator.h"
@@ -16,6 +16,7 @@
 namespace bmojo::bench {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using realization::Vector;
 
 constexpr size_t kOrder = 16, kNumSteps = 64;
