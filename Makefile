@@ -1,5 +1,6 @@
 # Everything a newcomer types. Each target sets up what it needs; a second call starts in seconds.
 #   make demo      train B'MOJO and its twin without eidetic memory side by side: who can recall?
+#   make realization the paper's linear systems: each claim, how far off it is, and figures
 #   make test      build, then every test (make test-fast leaves out the slow ones)
 #   make check     make lint, test and sanitize on what is committed; kept in results/check.json
 #   make TORCH=DIR … use a torch that is already there (the folder with include/ and lib/)
@@ -8,8 +9,8 @@ CMAKE := cmake
 BUILD := build/release
 export TORCH
 
-.PHONY: all setup configured build programs demo test test-fast bench bench-full bench-train \
-  compare format lint sanitize mutants check clean
+.PHONY: all setup configured build programs demo realization test test-fast bench bench-full \
+  bench-train compare format lint sanitize mutants check clean
 
 all: build
 
@@ -32,6 +33,10 @@ programs: configured
 
 demo: programs
 	@.venv/bin/python tools/demo.py --bin $(BUILD)/bin
+
+realization: configured
+	@$(CMAKE) --build --preset release --target bmojo-realization
+	@.venv/bin/python tools/realization.py --bin $(BUILD)/bin
 
 # $(call run-tests,PRESET,FLAGS): what was skipped is said at the end, and why (GoogleTest: where).
 run-tests = ctest --preset $(1) $(2); code=$$?; grep -hE "^SKIPPED|: Skipped$$" \

@@ -11,6 +11,7 @@ ARROWS = {
     "kernels": {"base"},
     "model": {"base"},
     "data": {"base"},
+    "realization": set(),
     "nn": {"kernels", "model", "base"},
     "train": {"nn", "kernels", "data", "model", "base"},
     "cli": {"kernels", "model", "base", "data", "nn", "train"},
@@ -18,7 +19,7 @@ ARROWS = {
 TORCH_ROOMS = {"nn", "train"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
-ROOM = re.compile(r"^\s*room\((\w+)\s+LINKS\s+([^)]*)\)", re.MULTILINE)
+ROOM = re.compile(r"^\s*room\((\w+)(?:\s+LINKS\s+([^)]*))?\)", re.MULTILINE)
 TORCH_PROGRAM = re.compile(r"add_executable\(bmojo-torch\s+([^)]*)\)")
 
 
@@ -70,7 +71,7 @@ def check_links(root, cmake):
     rooms = {}
     for found in ROOM.finditer(cmake):
         where = f"CMakeLists.txt:{line_of(cmake, found.start())}"
-        name, links = found[1], found[2].split()
+        name, links = found[1], (found[2] or "").split()
         rooms[name] = {link.removeprefix("bmojo_") for link in links if link.startswith("bmojo_")}
         for other in sorted(rooms[name] - ARROWS.get(name, set())):
             yield f"{where}: {name} must not link {other}"
