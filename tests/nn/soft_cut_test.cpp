@@ -46,7 +46,7 @@ TEST(SoftCut, WhatIsAdded) {
 // Of equal ε the earlier is kept, and NaN is kept last; neither makes the others NaN.
 TEST(SoftCut, TiesAndNaN) {
   const auto beta = torch::ones({}, at::kDouble);
-  const auto innovation = torch::tensor({{2.0, NAN, 2.0, 2.0}}, at::kDouble);
+  const auto innovation = torch::tensor({{2.0, double{NAN}, 2.0, 2.0}}, at::kDouble);
   const auto bias = eidetic_bias({.innovation = innovation,
                                   .there = at::ones({1, 4}, at::kBool),
                                   .beta = beta,

@@ -29,8 +29,8 @@ struct CallOptions {
   std::vector<int64_t> documents;
   std::vector<at::Tensor> selections;  // a layer each, as Output has them
   // For eidetic_rule=oracle: positions to keep of each sequence, the most wanted first.
-  std::vector<std::vector<int64_t>> wanted;
-  SoftCut cut;                         // training only (eidetic_bias.h)
+  std::vector<std::vector<int64_t>> wanted = {};
+  SoftCut cut = {};  // training only (eidetic_bias.h)
   bool recompute = false;              // keep a layer's inputs only, for the backward pass
 };
 
