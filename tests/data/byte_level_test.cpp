@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -475,6 +476,36 @@ TEST(ByteLevel, EncodesOnSeveralThreads) {
       threads.emplace_back([&] { ids = tokenizer->encode(mixed_text(50'000, 3)); });
   }
   for (const auto& ids : found) EXPECT_EQ(ids, expected);
+}
+
+// The folder of real data, where there is one.
+std::filesystem::path data_folder() {
+  if (const char* named = std::getenv("BMOJO_DATA"); named != nullptr && *named) return named;
+  const auto root = std::filesystem::absolute(__FILE__).parent_path().parent_path().parent_path();
+  return root.parent_path() / "shared/data";
+}
+
+TEST(ByteLevel, RealTokenizersGiveTextBack) {
+  const auto folder = data_folder() / "tokenizers";
+  if (!std::filesystem::exists(folder))
+    GTEST_SKIP() << "no " << folder << "; BMOJO_DATA names the data's folder";
+  // No bytes that SmolLM2 has no token for, and nothing that NFC changes.
+  const std::vector<std::string> kinds = {
+      "The ", "word",   " and",   "don't",  "\n",  "\n\n", "  ",   "1234", " é",   "語",    "😀",
+      "\t",   "Straße", " слово", "x = 1;", "...", " \n",  "메모", "\r\n", "स्मृति", "\u00a0"};
+  Random random({11});
+  std::string text;
+  while (text.size() < 500'000) text += kinds[random.below(kinds.size())];
+  for (const char* file :
+       {"gpt2/vocab.json", "gpt-neox-20b/tokenizer.json", "smollm2/tokenizer.json"}) {
+    const auto tokenizer = load_tokenizer(folder / file);
+    const auto ids = tokenizer->encode(text);
+    EXPECT_EQ(tokenizer->decode(ids), text) << file;
+    TextStream stream(*tokenizer);
+    std::string streamed;
+    for (const int32_t id : ids) streamed += stream.push(id);
+    EXPECT_EQ(streamed + stream.finish(), text) << file;
+  }
 }
 
 // --- text as it comes ---
