@@ -6,7 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake make ninja-build git python3 python3-venv libfmt-dev libcli11-dev
-  nlohmann-json3-dev libxxhash-dev libhwy-dev libsentencepiece-dev libgloo-dev libgtest-dev)
+  nlohmann-json3-dev libxxhash-dev libhwy-dev libsentencepiece-dev libutf8proc-dev libgloo-dev
+  libgtest-dev)
 [ "${1:-}" != lint ] || packages+=(clang-format-19 clang-tidy-19)
 is_missing() {
   ! dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed

@@ -131,7 +131,9 @@ def test_import_reads_shards_and_keeps_each_dtype(bmojo, tmp_path):
 ])  # fmt: skip
 def test_export_then_import_gives_the_same_bits(bmojo, tmp_path, args):
     bmojo("init", *args, "--set", "vocab_size=100", "--out", tmp_path / "a")
-    for name in ["tokenizer.json", "tokenizer.model", "tokenizer_config.json", "README.md"]:
+    carried = ["tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json",
+               "merges.txt"]  # fmt: skip
+    for name in [*carried, "README.md"]:
         (tmp_path / "a" / name).write_text(name)
     report = bmojo.json("export", tmp_path / "a", "--out", tmp_path / "hf")
     kind = "mamba" if "mamba-tiny" in args else "mistral"
@@ -142,7 +144,7 @@ def test_export_then_import_gives_the_same_bits(bmojo, tmp_path, args):
     bmojo("import", tmp_path / "hf", "--out", tmp_path / "b")
     for name in listing(tmp_path / "b"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    assert len(listing(tmp_path / "b")) == 5  # all but README.md
+    assert len(listing(tmp_path / "b")) == 2 + len(carried)  # all but README.md
 
 
 def test_export_of_a_model_of_our_own_stays_native(bmojo, tmp_path, small):

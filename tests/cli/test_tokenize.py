@@ -327,12 +327,12 @@ def test_mistakes_exit_2_with_one_line(bmojo, tmp_path):
         (["a.txt", "--out", "full", "--tokenizer", "bytes"], "out: folder must be new or empty"),
         (["a.txt", "--out", "a.txt", "--tokenizer", "bytes"], "out: must be a folder, got the"),
         (["a.txt", "--out", "out", "--tokenizer", "byte"],
-         "tokenizer: must be bytes or a SentencePiece tokenizer.model, got 'byte'"),
+         "tokenizer: must be bytes, tokenizer.json, tokenizer.model or vocab.json, got 'byte'"),
         (["a.txt", "--out", "out", "--tokenizer", "a.txt"],
          "a.txt: must be a SentencePiece model, got a file of another kind or a damaged one"),
         (["a.txt", "--out", "out", "--tokenizer", "tokenizer.json"],
-         "tokenizer.json: must be a SentencePiece model, got JSON; tokenizer.json is not "
-         "supported, bytes and SentencePiece's tokenizer.model are"),
+         "tokenizer.json: pre_tokenizer must be ByteLevel, Digits and ByteLevel, or Split and "
+         "ByteLevel, got 'none'"),
         (["a.txt", "--out", "out", "--tokenizer", "folder"],
          "must be a regular file, got a folder"),
         (["a.txt", "--out", "out", "--tokenizer", "pipe"],

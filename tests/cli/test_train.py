@@ -13,6 +13,7 @@ import tomllib
 import numpy as np
 import pytest
 import sentencepiece
+import tokenizers
 from conftest import MAMBA, MISTRAL, hugging_face_shapes, read_safetensors, write_hugging_face
 from training import (OVERHEADS, RECIPE, TASK, TINY, losses, messages, metrics, streams,
                       weights)
@@ -272,6 +273,46 @@ def test_text_of_a_sentencepiece_model(bmojo, tmp_path, pieces):
     result = bmojo.json("eval", "--model", run, "--data", pieces / "tokens")
     nats = result["bits_per_byte"] * np.log(2) * (pieces / "text.txt").stat().st_size
     assert nats == pytest.approx(result["loss"] * result["tokens"], rel=1e-6)
+
+
+def test_text_of_a_byte_level_tokenizer(bmojo, tmp_path, pieces):
+    """Shards, samples and checkpoints carry tokenizer.json; weights go on with it and no other."""
+    text, run = pieces / "text.txt", tmp_path / "run"
+    for name, size in [("bpe", 340), ("other", 300)]:
+        tokenizer = tokenizers.ByteLevelBPETokenizer()
+        tokenizer.train([str(text)], vocab_size=size, special_tokens=["<|endoftext|>"],
+                        show_progress=False)
+        (tmp_path / name).mkdir()
+        tokenizer.save(str(tmp_path / name / "tokenizer.json"))
+        bmojo("tokenize", "--tokenizer", tmp_path / name / "tokenizer.json", "--out",
+              tmp_path / name / "tokens", text)
+    model = (tmp_path / "bpe/tokenizer.json").read_bytes()
+    recipe = [*map(str, streams(tmp_path / "bpe/tokens"))]
+    recipe.remove("--quiet")
+    process = subprocess.run(
+        [bmojo.path, "train", *recipe, "--steps", "60", "--sample-every", "60", "--sample-tokens",
+         "12", "--out", run], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    sample, = samples(process.stderr)
+    assert set(sample.split()) & {"und", "so", "weiter"}, "what was drawn is text"
+    assert (run / "latest/tokenizer.json").read_bytes() == model
+    config = bmojo.json("inspect", run / "latest")["config"]
+    assert (config["vocab_size"], config["eos_token_id"]) == (
+        tokenizers.Tokenizer.from_file(str(tmp_path / "bpe/tokenizer.json")).get_vocab_size(), 0)
+    assert bmojo.json("eval", "--model", run, "--data", tmp_path / "bpe/tokens")["loss"] > 0
+    assert "must be of the model's tokenizer, tokenizer.json xxh3" in bmojo(
+        "eval", "--model", run, "--data", tmp_path / "other/tokens", code=2)
+    again = ["--init-from", run, "--segment", 24, "--batch-tokens", 6 * 24, "--steps", 1, "--quiet",
+             "--out", tmp_path / "tuned"]
+    assert "must be of the model's tokenizer" in bmojo(
+        "train", *again, "--data", tmp_path / "other/tokens", code=2)
+    # What goes with the weights besides stays with them.
+    (run / "latest/tokenizer_config.json").write_text("{}")
+    bmojo("train", *again, "--data", tmp_path / "bpe/tokens")
+    assert (tmp_path / "tuned/latest/tokenizer.json").read_bytes() == model
+    assert (tmp_path / "tuned/latest/tokenizer_config.json").exists()
+    bmojo("export", tmp_path / "tuned/latest", "--out", tmp_path / "exported")
+    assert (tmp_path / "exported/tokenizer.json").read_bytes() == model
 
 
 def test_text_of_other_pieces_is_refused(bmojo, tmp_path, text, pieces):

@@ -9,6 +9,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
 #include "bmojo/base/random.h"
+#include "bmojo/data/text_stream.h"
 #include "tests/temp_folder.h"
 
 namespace bmojo {
@@ -191,6 +192,19 @@ TEST(SentencePiece, RefusesMoreThanTheLibraryCanCount) {
                        "text: must have a place to cut it within 536870912 bytes"));
 }
 
+TEST(SentencePiece, TextComesAsItIsDecoded) {
+  const TempFolder folder;
+  for (const bool dummy_prefix : {true, false}) {
+    const auto tokenizer = load(folder, {.dummy_prefix = dummy_prefix});
+    TextStream stream(*tokenizer);
+    for (const std::string text : {"ab b", "  a", "b é 😀 ab", "😀", "", " ", "a\nb\0 é"}) {
+      std::string found;
+      for (const int32_t id : tokenizer->encode(text)) found += stream.push(id);
+      EXPECT_EQ(found + stream.finish(), tokenizer->decode(tokenizer->encode(text))) << text;
+    }
+  }
+}
+
 TEST(SentencePiece, EncodesOnSeveralThreads) {
   const TempFolder folder;
   const auto tokenizer = load(folder);
@@ -214,16 +228,12 @@ TEST(SentencePiece, RefusesOtherFiles) {
         refusal(bytes),
         subject + "must be a SentencePiece model, got a file of another kind or a damaged one");
   }
-  EXPECT_EQ(refusal("{\"version\": \"1.0\"}"),
-            subject +
-                "must be a SentencePiece model, got JSON; tokenizer.json is not supported, "
-                "bytes and SentencePiece's tokenizer.model are");
   EXPECT_TRUE(contains(refusal("version https://git-lfs.github.com/spec/v1\n"),
                        "must be a SentencePiece model, got a Git LFS pointer; "));
   EXPECT_TRUE(begins(refusal(model({.end_piece = "<end>"})),
                      subject + "must have an end-of-sentence piece to end documents with"));
   EXPECT_TRUE(contains(message_of<Error>([&] { load_tokenizer(folder / "none"); }),
-                       "must be bytes or a SentencePiece tokenizer.model, got '"));
+                       "must be bytes, tokenizer.json, tokenizer.model or vocab.json, got '"));
   EXPECT_TRUE(contains(message_of<Error>([&] { load_tokenizer(folder.path()); }),
                        "must be a regular file, got a folder"));
   EXPECT_TRUE(contains(message_of<Error>([&] { load(folder)->decode(Ids{266}); }),

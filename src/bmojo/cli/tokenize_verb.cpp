@@ -82,7 +82,8 @@ void add_tokenize_verb(CLI::App& app) {
   verb->add_option("INPUT", options->inputs, "Text or .jsonl files; folders of *.txt and *.jsonl")
       ->type_name("")
       ->required();
-  verb->add_option("--tokenizer", options->tokenizer, "bytes, or a SentencePiece tokenizer.model")
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "bytes, tokenizer.json, tokenizer.model or vocab.json")
       ->option_text("bytes|FILE")
       ->required();
   verb->add_option("--out", options->out, "Folder to write: new or empty")

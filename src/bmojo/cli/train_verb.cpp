@@ -131,11 +131,12 @@ Job prepare(Recipe recipe, const std::optional<Started>& started, const std::str
 void say(const std::string& text) { print_stderr(text + '\n'); }
 
 // The files that go with given weights. Of those beside text only what is known to be its
-// tokenizer's: a tokenizer.model, which prepare() has compared.
+// tokenizer's: the file of its kind, which prepare() has compared.
 TokenizerFiles given_tokenizer(const Job& job) {
   if (job.recipe.init_from.empty()) return {};
   auto files = read_tokenizer_files(checkpoint_folder(job.recipe.init_from));
-  return job.data && !files.contains(kTokenizerFile) ? TokenizerFiles() : files;
+  if (job.data && !files.contains(tokenizer_file_name(job.data->tokenizer_name()))) return {};
+  return files;
 }
 
 // Refuses what would end the run before its first step, and prints the plan. Writes nothing.

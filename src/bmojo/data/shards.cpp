@@ -270,10 +270,11 @@ void TokenData::read(int64_t begin, std::span<int64_t> out) const {
 }
 
 fs::path TokenData::tokenizer_file() const {
-  if (tokenizer_digest().empty()) return {};
+  const auto name = tokenizer_file_name(tokenizer_name());
+  if (tokenizer_digest().empty() || name.empty()) return {};
   std::error_code ignored;
   for (const auto& shard : shards_) {
-    auto file = shard->path().parent_path() / kTokenizerFile;
+    auto file = shard->path().parent_path() / name;
     if (fs::is_regular_file(file, ignored)) return file;
   }
   return {};

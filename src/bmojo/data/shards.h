@@ -104,14 +104,14 @@ class TokenData {
   const std::string& digest() const { return digest_; }  // of the digests the shards store
   const std::string& tokenizer_name() const { return info().tokenizer; }
   const std::string& tokenizer_digest() const { return info().tokenizer_digest; }
-  // The tokenizer.model beside the first shard that has one; empty for bytes, and where there is
+  // The tokenizer's file beside the first shard that has one; empty for bytes, and where there is
   // none.
   std::filesystem::path tokenizer_file() const;
   // What that file holds; Error where its digest is not the shards'.
   std::string tokenizer_text() const;
 
   std::span<const std::unique_ptr<TokenShard>> shards() const { return shards_; }
-  // TokenShard::verify() on each, and the tokenizer.model against its digest.
+  // TokenShard::verify() on each, and the tokenizer's file against its digest.
   void verify(const std::function<void(int64_t done, int64_t total)>& progress = {}) const;
 
  private:

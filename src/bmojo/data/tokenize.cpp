@@ -199,7 +199,7 @@ class ShardFolder {
     require(summary_.num_documents > 0, "inputs: must hold text, got {} empty documents",
             summary_.num_empty_documents);
     if (!tokenizer_.model().empty()) {
-      AtomicFile file(folder_ / kTokenizerFile);
+      AtomicFile file(folder_ / tokenizer_file_name(tokenizer_.name()));
       file.write(tokenizer_.model());
       file.commit();
     }

@@ -1,18 +1,22 @@
 #include "bmojo/data/tokenizer.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <array>
 #include <system_error>
 #include <type_traits>
+#include <utility>
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/input.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/data/byte_level.h"
 #include "bmojo/data/pieces.h"
 #include "bmojo/data/sentencepiece_model.h"
+#include "bmojo/data/tokenizer_json.h"
 
 namespace bmojo {
+namespace fs = std::filesystem;
 namespace {
 
 class Bytes final : public Tokenizer {
@@ -45,7 +49,7 @@ class Bytes final : public Tokenizer {
 
 class SentencePiece final : public Tokenizer {
  public:
-  explicit SentencePiece(const std::string& file);
+  SentencePiece(std::string model, const std::string& subject);
 
   std::vector<int32_t> encode(std::string_view text) const override {
     return encode_parts(text, /*is_rest=*/false);
@@ -60,6 +64,7 @@ class SentencePiece final : public Tokenizer {
     return std::min(cut, text.size());
   }
   std::string decode(std::span<const int32_t> ids) const override;
+  std::string decode_behind(int32_t id) const override;
 
   int64_t vocab_size() const override { return pieces_->size(); }
   int32_t end_of_document() const override { return end_; }
@@ -79,15 +84,10 @@ class SentencePiece final : public Tokenizer {
   bool dummy_prefix_ = false, cuttable_ = false;
 };
 
-SentencePiece::SentencePiece(const std::string& file) : model_(read_text(file)) {
-  const auto subject = printable(file);
+SentencePiece::SentencePiece(std::string model, const std::string& subject)
+    : model_(std::move(model)) {
   const auto other = mix_up(model_);
   require(other.empty(), "{}: must be a SentencePiece model, got {}", subject, other);
-  // A model is no JSON: its first byte says that a piece follows.
-  require(!model_.starts_with('{'),
-          "{}: must be a SentencePiece model, got JSON; tokenizer.json is not supported, bytes and "
-          "SentencePiece's tokenizer.model are",
-          subject);
   // Without the library's own words, which name its source files.
   require(pieces_->load(model_).empty(),
           "{}: must be a SentencePiece model, got a file of another kind or a damaged one",
@@ -152,15 +152,65 @@ std::string SentencePiece::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
+// The blank that begins a text is dropped by the library, so a piece is read behind itself.
+std::string SentencePiece::decode_behind(int32_t id) const {
+  const auto first = decode({&id, 1});
+  if (pieces_->is_byte(id))
+    return std::string(1,
+                       static_cast<char>(std::stoi(pieces_->piece(id).substr(3, 2), nullptr, 16)));
+  return decode(std::array{id, id}).substr(first.size());
+}
+
+constexpr const char* kVocabFile = "vocab.json";
+constexpr const char* kMergesFile = "merges.txt";
+
+std::string read_pair(const fs::path& folder) {
+  const auto vocab = folder / kVocabFile, merges = folder / kMergesFile;
+  for (const auto& path : {vocab, merges})
+    require(fs::exists(path), "tokenizer: {} and {} must lie side by side, got no {}", kVocabFile,
+            kMergesFile, in_quotes(path.string()));
+  return tokenizer_json_of(read_text(vocab), printable(vocab.string()), read_text(merges),
+                           printable(merges.string()));
+}
+
 }  // namespace
+
+std::string tokenizer_file_name(std::string_view name) {
+  return name == "bpe" ? kByteLevelFile : name == "bytes" ? "" : kSentencePieceFile;
+}
+
+std::map<std::string, std::string> tokenizer_digests(const fs::path& folder,
+                                                     std::string_view name) {
+  std::map<std::string, std::string> digests;
+  const auto add = [&](const char* file) {
+    if (fs::exists(folder / file)) digests[file] = digest_of_text(read_text(folder / file));
+  };
+  if (name == "bpe") {
+    add(kByteLevelFile);
+    if (fs::exists(folder / kVocabFile) && fs::exists(folder / kMergesFile))
+      digests[kVocabFile] = digest_of_text(read_pair(folder));
+  }
+  if (digests.empty()) add(kSentencePieceFile);
+  return digests;
+}
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_file) {
   if (name_or_file == "bytes") return std::make_unique<Bytes>();
   std::error_code ignored;
-  require(std::filesystem::exists(name_or_file, ignored),
-          "tokenizer: must be bytes or a SentencePiece tokenizer.model, got {}, which is no file",
-          in_quotes(name_or_file));
-  return std::make_unique<SentencePiece>(name_or_file);
+  require(
+      fs::exists(name_or_file, ignored),
+      "tokenizer: must be bytes, tokenizer.json, tokenizer.model or vocab.json, got {}, which is "
+      "no file",
+      in_quotes(name_or_file));
+  const fs::path path = name_or_file;
+  const auto subject = printable(name_or_file);
+  if (path.filename() == kVocabFile || path.filename() == kMergesFile)
+    return make_byte_level(read_pair(path.parent_path()), subject);
+  auto text = read_text(path);
+  // A SentencePiece model is no JSON: its first byte says that a piece follows.
+  if (path.extension() == ".json" || text.starts_with('{'))
+    return make_byte_level(std::move(text), subject);
+  return std::make_unique<SentencePiece>(std::move(text), subject);
 }
 
 }  // namespace bmojo

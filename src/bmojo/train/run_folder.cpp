@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <tuple>
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
@@ -387,9 +388,12 @@ Json load_progress(const fs::path& checkpoint) {
 }
 
 bool require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
-  std::string name = kTokenizerFile, digest;
-  if (fs::exists(checkpoint / kTokenizerFile)) {
-    digest = digest_of_text(read_text(checkpoint / kTokenizerFile));
+  std::string name, digest;
+  const auto digests = tokenizer_digests(checkpoint, data.tokenizer_name());
+  if (!digests.empty()) {
+    for (const auto& [file, known] : digests)
+      if (known == data.tokenizer_digest()) return true;
+    std::tie(name, digest) = *digests.begin();
   } else {  // Bytes have no file, but a run knows what it read.
     if (!fs::exists(checkpoint / kProgressFile)) return false;
     const auto progress = load_progress(checkpoint);

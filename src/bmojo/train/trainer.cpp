@@ -86,7 +86,8 @@ Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Worke
   buckets_ = std::make_unique<GradientBuckets>(workers_, all);
   if (plan_.carries) states_.resize(plan_.num_micro);
   if (!source_.tokenizer_text().empty())
-    around_.tokenizer[kTokenizerFile] = source_.tokenizer_text();
+    around_.tokenizer[tokenizer_file_name(source_.data()->tokenizer_name())] =
+        source_.tokenizer_text();
   const bool is_text = source_.data() != nullptr && (source_.data()->tokenizer_name() == "bytes" ||
                                                      !source_.data()->tokenizer_file().empty());
   if (is_text && recipe_.sample_every > 0 && workers_.first()) {
