@@ -1008,8 +1008,8 @@ MUTANTS = [
     ),
     Mutant(
         "mqar-questions-in-the-span", "data/mqar.cpp",
-        "const int64_t first_slot = span(num_pairs) + gap;",
-        "const int64_t first_slot = 2 * num_pairs + gap;",
+        "const int64_t first_slot = span(num_pairs) + draw_gap(random);",
+        "const int64_t first_slot = 2 * num_pairs + draw_gap(random);",
         "data/mqar Mqar.EverySequenceKeepsTheRules", "questions do not wait for the span's end",
     ),
     Mutant(
@@ -1357,8 +1357,8 @@ MUTANTS = [
     ),
     Mutant(
         "micro-batches-take-no-time", "cli/train_plan.cpp",
-        "result.step_seconds = seconds * static_cast<double>(plan.num_micro) + update_seconds +",
-        "result.step_seconds = seconds + update_seconds +",
+        "result.step_seconds = seconds * static_cast<double>(plan.num_micro) + tried.update_seconds +",
+        "result.step_seconds = seconds + tried.update_seconds +",
         "cli/train_plan test_the_time_of_the_plan_is_near_that_of_the_run[eight-micro-batches]",
         "the expected time is that of one micro-batch a step",
     ),
@@ -1370,10 +1370,17 @@ MUTANTS = [
     ),
     Mutant(
         "trial-memory-not-scaled", "cli/train_plan.cpp",
-        "const auto part = static_cast<double>(shape->tokens()) / tokens;",
+        "const auto part = static_cast<double>(shape.tokens()) / static_cast<double>(whole.tokens());",
         "const double part = 1;",
         "cli/train_plan test_the_memory_of_the_plan_is_that_of_the_run[bmojo-f-tiny-1]",
         "memory of a micro-batch is that of the part of it that was tried",
+    ),
+    Mutant(
+        "layers-left-out-take-nothing", "cli/train_plan.cpp",
+        "return both.*of + times * std::max(both.*of - half.*of, 0.0);",
+        "return both.*of;",
+        "cli/train_plan test_of_a_model_too_large_to_try_a_few_layers_are[bmojo-1-]",
+        "a few layers are said to be the whole model",
     ),
     Mutant(
         "given-tokenizer-dropped", "cli/train_verb.cpp",

@@ -4,7 +4,7 @@ import re
 from statistics import median
 
 import pytest
-from training import RECIPE, TASK, messages, streams
+from training import RECIPE, TASK, but, messages, streams
 
 HEADER = ["model", "parameters", "data", "steps", "total", "time", "memory"]
 
@@ -35,8 +35,8 @@ def test_dry_run_prints_the_plan(bmojo, tmp_path):
     assert plan["parameters"] > 100e6 and plan["lr"] == pytest.approx(6e-4, rel=0.2)
     assert plan["ssm_lr"] == pytest.approx(5 * plan["lr"])
     assert plan["tokens"] >= 20 * plan["parameters"]
-    # A micro-batch of it would take a minute; epochs are for text.
-    assert plan["tried_tokens"] == 0 and plan["seconds"] > 3600 and plan["epochs"] is None
+    # A micro-batch of it would take a minute, so two layers are tried; epochs are for text.
+    assert plan["tried_layers"] == 2 and plan["seconds"] > 3600 and plan["epochs"] is None
     text = bmojo("train", *RECIPE, "--out", tmp_path / "run", "--dry-run")
     assert [line.split()[0] for line in text.splitlines()[:7]] == HEADER
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -82,13 +82,22 @@ LARGE = ["--set", "hidden_size=512", "--set", "num_layers=8", "--set", "num_head
          "num_kv_heads=8", "--set", "head_size=64", "--set", "mlp_size=1408", "--set", "window=256"]
 
 
-@pytest.mark.parametrize("family", ["bmojo", "transformer", "hybrid"])
-def test_a_model_too_large_to_try_is_counted(bmojo, tmp_path, family):
-    """30 to 36 M parameters."""
-    recipe = ["--preset", f"{family}-tiny", *LARGE, "--task", "mqar:pairs=16,length=1024,vocab=8192",
-              "--batch-tokens", 1024, "--steps", 2, "--eval-tokens", 1024]
+@pytest.mark.parametrize("family, micro_batches, changes", [
+    ("bmojo", 1, []),
+    ("bmojo", 2, []),
+    ("transformer", 1, []),
+    ("transformer", 2, ["--set", "window=0"]),
+    ("hybrid", 1, []),
+], ids=lambda value: str(value) if isinstance(value, (str, int)) else "full"[:4 * bool(value)])
+def test_of_a_model_too_large_to_try_a_few_layers_are(bmojo, tmp_path, family, micro_batches,
+                                                      changes):
+    """27 to 36 M parameters."""
+    recipe = but(["--preset", f"{family}-tiny", *LARGE, "--task",
+                  "mqar:pairs=16,length=1024,vocab=8192", "--batch-tokens", 1024 * micro_batches,
+                  "--micro-batch", 1, "--steps", 2, "--eval-tokens", 1024], *changes)
     plan = bmojo.json("train", *recipe, "--dry-run")
-    assert plan["tried_tokens"] == 0
+    layers = 4 if family == "hybrid" else 2
+    assert plan["tried_layers"] == layers
     run = bmojo.json("train", *recipe, "--quiet", "--out", tmp_path / "run")
     grown = run["peak_memory_bytes"] - plan["program_bytes"]
     print(f"said {plan['memory_bytes'] / 1e6:.0f} MB, grown by {grown / 1e6:.0f} MB; "
@@ -96,8 +105,8 @@ def test_a_model_too_large_to_try_is_counted(bmojo, tmp_path, family):
     assert plan["memory_bytes"] == pytest.approx(grown, rel=0.15)
     assert run["seconds"] / 4 < plan["seconds"] < 4 * run["seconds"]
     text = bmojo("train", *recipe, "--dry-run").splitlines()
-    assert text[5].endswith(", roughly, by counting operations")
-    assert text[6].startswith("memory        roughly ")
+    assert text[5].endswith(f" tokens and {layers} layers")
+    assert text[6].startswith("memory        about ")
 
 
 @pytest.mark.parametrize("memories", [["--context", 0], ["--context", 512], ["--bptt", 2]],

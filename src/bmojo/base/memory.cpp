@@ -1,7 +1,5 @@
 #include "bmojo/base/memory.h"
 
-#include <malloc.h>
-
 #include <fstream>
 #include <string>
 
@@ -16,11 +14,6 @@ int64_t process_memory(std::string_view line) {
     status.ignore(1 << 20, '\n');
   }
   return 0;
-}
-
-int64_t heap_in_use() {
-  const auto info = mallinfo2();
-  return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
 }  // namespace bmojo

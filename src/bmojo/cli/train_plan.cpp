@@ -1,10 +1,8 @@
 #include "bmojo/cli/train_plan.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 
 #include "bmojo/base/memory.h"
@@ -24,43 +22,79 @@ using train::TrialShape;
 constexpr double kMostFlops = 3e10;
 // Fewer tokens say little about many.
 constexpr int64_t kFewestTokens = 256;
-// Of the speed of large products, what a model reaches.
-constexpr double kShareOfProducts = 0.7;
 // Torch's own buffers, made by the first step whatever the model is.
 constexpr double kRuntimeBytes = 3e6;
 // Carried memories lie scattered over the heap, and what is freed between them stays there: seen at
 // windows of 64 and 512, 4 to 8 micro-batches.
 constexpr double kScattered = 1.4;
 
-// Floating-point operations a second in a product of matrices, best of five.
-double product_speed() {
-  const auto a = at::rand({1024, 1024}), b = at::rand({1024, 1024});
-  double best = INFINITY;
-  for (int i = 0; i < 5; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    at::mm(a, b);
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    best = std::min(best, time.count());
-  }
-  return 2 * 1024.0 * 1024 * 1024 / best;
-}
-
 double flops_of(const Config& config, const TrialShape& shape) {
   return training_flops_per_token(config, shape.length()) * static_cast<double>(shape.tokens());
 }
 
-// A micro-batch, made smaller until it can be tried.
-std::optional<TrialShape> trial_shape(const Config& config, TrialShape shape) {
+double in_use() { return static_cast<double>(process_memory("RssAnon")); }
+
+// What is tried: a micro-batch made smaller, and if that is not enough fewer layers.
+struct TrialSize {
+  TrialShape shape;
+  int64_t num_layers = 0;
+};
+
+// The smallest shape that says something of the whole, or a larger one that is cheap enough.
+TrialShape trial_shape(const Config& config, TrialShape shape) {
   while (flops_of(config, shape) > kMostFlops) {
-    if (shape.rows > 1)
-      shape.rows /= 2;
-    else if (shape.bptt > 1)
-      shape.bptt = 1;
+    TrialShape less = shape;
+    if (less.rows > 1)
+      less.rows /= 2;
+    else if (less.bptt > 1)
+      less.bptt = 1;
     else
-      shape.segment /= 2;
-    if (shape.tokens() < kFewestTokens) return {};
+      less.segment /= 2;
+    if (less.tokens() < kFewestTokens) break;
+    shape = less;
   }
   return shape;
+}
+
+// The kinds of layers repeat, so two depths tell of all others.
+int64_t period_of(const Config& config) {
+  return std::min<int64_t>(std::ranges::count(config.pattern, ',') + 1, config.num_layers);
+}
+
+TrialSize trial_size(Config config, const TrialShape& whole) {
+  const auto shape = trial_shape(config, whole);
+  const int64_t all = config.num_layers, few = 2 * period_of(config);
+  if (flops_of(config, shape) <= kMostFlops || few >= all) return {shape, all};
+  config.num_layers = few;
+  return {trial_shape(config, whole), few};
+}
+
+struct Tried {
+  double bytes = 0, seconds = 0, update_seconds = 0, scoring_seconds = 0;
+  int64_t num_scored = 0;
+};
+
+// Two steps of the model, or of `num_layers` of it: then of half of them first, and what the other
+// half adds is added for all that are left out.
+Tried try_layers(const Config& config, const train::Source& source, const TrialShape& shape,
+                 const train::TrialStep& step, int64_t num_layers) {
+  const double before = in_use();
+  const auto tried = [&](int64_t layers) {
+    Config part = config;
+    part.num_layers = layers;
+    const auto trial = train::try_steps(part, source, shape, step);
+    return Tried{in_use() - before, trial.seconds, trial.update_seconds, trial.scoring_seconds,
+                 trial.num_scored};
+  };
+  if (num_layers == config.num_layers) return tried(num_layers);
+  const auto half = tried(num_layers / 2), both = tried(num_layers);
+  const double times = 2 * static_cast<double>(config.num_layers - num_layers) /
+                       static_cast<double>(num_layers);
+  const auto extended = [&](double Tried::*of) {
+    return both.*of + times * std::max(both.*of - half.*of, 0.0);
+  };
+  return {extended(&Tried::bytes), extended(&Tried::seconds), extended(&Tried::update_seconds),
+          extended(&Tried::scoring_seconds), both.num_scored};
 }
 
 double loss_bytes(const Config& config, double num_scored) {
@@ -91,22 +125,6 @@ double shared_bytes(const Job& job, int64_t tried, int64_t tokens) {
   }
   if (plan.num_micro > 1) carried *= 2;
   return carried + (recipe.workers > 1 ? 4 * static_cast<double>(plan.parameters) : 0);
-}
-
-// Weights, moments, gradients and activations of a model that is not tried. While the backward pass
-// of a step's only micro-batch goes through the layers, gradients take the place of activations;
-// with several, those of the micro-batch before are there all the time.
-double counted_bytes(const Job& job, const Config& config) {
-  const auto& [recipe, given, plan, task, data] = job;
-  const auto kept = train::kept_bytes_per_token(config, recipe.recompute);
-  const auto tokens = static_cast<double>(recipe.micro_batch * plan.span);
-  const double weights = 4 * static_cast<double>(plan.parameters);
-  const double head = 4 * static_cast<double>(config.vocab_size * config.hidden_size);
-  const double activations = tokens * kept.model, of_a_layer = tokens * kept.layer;
-  const double scores = loss_bytes(config, tokens);
-  const double most = plan.num_micro > 1 ? weights + activations
-                                         : std::max(activations + head, weights);
-  return 3 * weights + most + std::max(of_a_layer, scores);
 }
 
 // Of each step, its part; token_seconds is what a token takes to score.
@@ -158,42 +176,37 @@ std::string data_text(const Job& job) {
   return printable(first, 62 - std::min<size_t>(read.size(), 54)) + read;
 }
 
+std::string tried_text(const Job& job, const Estimate& estimate) {
+  const auto text = fmt::format("by a trial of {} tokens", grouped(estimate.tried_tokens));
+  if (estimate.tried_layers == job.config.num_layers) return text;
+  return fmt::format("{} and {}", text, counted(estimate.tried_layers, "layer"));
+}
+
 }  // namespace
 
 Estimate estimate(const Job& job, const train::Source& source) {
   const auto& [recipe, config, plan, task, data] = job;
   const auto trained = train::training_config(recipe, config);
   Estimate result;
-  const auto in_use = [] { return static_cast<double>(process_memory("RssAnon")); };
   result.program_bytes = in_use();
   const TrialShape whole{recipe.micro_batch, recipe.segment, recipe.bptt};
-  const auto tokens = static_cast<double>(whole.tokens());
+  const train::TrialStep step{plan.num_micro, plan.carries, recipe.recompute};
+  const auto [shape, layers] = trial_size(trained, whole);
+  const auto tried = try_layers(trained, source, shape, step, layers);
+  const auto part = static_cast<double>(shape.tokens()) / static_cast<double>(whole.tokens());
+  const auto scored = static_cast<double>(tried.num_scored);
   const double weights = 16 * static_cast<double>(plan.parameters);  // gradients, both moments
-  double seconds = 0, update_seconds = 0, token_seconds = 0, activations = 0;
-  int64_t tried = 0,
-          tried_length = 0;  // micro-batches and their tokens whose memories were carried
-  if (const auto shape = trial_shape(trained, whole)) {
-    const train::TrialStep step{plan.num_micro, plan.carries, recipe.recompute};
-    const auto trial = train::try_steps(trained, source, *shape, step);
-    seconds = trial.seconds * flops_of(trained, whole) / flops_of(trained, *shape);
-    update_seconds = trial.update_seconds;
-    token_seconds = trial.scoring_seconds / static_cast<double>(shape->tokens());
-    const auto part = static_cast<double>(shape->tokens()) / tokens;
-    const auto scored = static_cast<double>(trial.num_scored);
-    const double taken = in_use() - result.program_bytes - weights - kRuntimeBytes;
-    activations = std::max(taken - loss_bytes(config, scored), 0.0) / part +
-                  loss_bytes(config, scored / part);
-    result.tried_tokens = shape->tokens();
-    tried = std::min(plan.num_micro, train::kMostTried);
-    tried_length = 2 * shape->length();
-  } else {
-    seconds = flops_of(trained, whole) / (kShareOfProducts * product_speed());
-    token_seconds = seconds / tokens / 3;  // forward only
-    activations = counted_bytes(job, trained) - weights;
-  }
-  result.memory_bytes =
-      weights + activations + kRuntimeBytes + shared_bytes(job, tried, tried_length);
-  result.step_seconds = seconds * static_cast<double>(plan.num_micro) + update_seconds +
+  const double taken = tried.bytes - weights - kRuntimeBytes;
+  const double activations = std::max(taken - loss_bytes(config, scored), 0.0) / part +
+                             loss_bytes(config, scored / part);
+  result.tried_tokens = shape.tokens();
+  result.tried_layers = layers;
+  result.memory_bytes = weights + activations + kRuntimeBytes +
+                        shared_bytes(job, std::min(plan.num_micro, train::kMostTried),
+                                     2 * shape.length());
+  const double seconds = tried.seconds * flops_of(trained, whole) / flops_of(trained, shape);
+  const double token_seconds = tried.scoring_seconds / static_cast<double>(shape.tokens());
+  result.step_seconds = seconds * static_cast<double>(plan.num_micro) + tried.update_seconds +
                         validation_seconds(source, job, token_seconds);
   return result;
 }
@@ -212,11 +225,9 @@ std::vector<std::string> summary(const Job& job, const Estimate& estimate, int64
       fmt::format("total         {} tokens, {:.3g} a parameter", grouped(plan.num_tokens()),
                   static_cast<double>(plan.num_tokens()) / static_cast<double>(plan.parameters)),
       fmt::format("time          about {}, {}", duration(seconds),
-                  estimate.tried_tokens > 0
-                      ? fmt::format("by a trial of {} tokens", grouped(estimate.tried_tokens))
-                      : "roughly, by counting operations"),
-      fmt::format("memory        {} {}{} and {} for the program itself",
-                  estimate.tried_tokens > 0 ? "about" : "roughly", si(estimate.memory_bytes, "B"),
+                  tried_text(job, estimate)),
+      fmt::format("memory        about {}{} and {} for the program itself",
+                  si(estimate.memory_bytes, "B"),
                   recipe.workers > 1 ? " a worker" : "", si(estimate.program_bytes, "B"))};
 }
 
@@ -240,6 +251,7 @@ void print_plan(const Job& job, const Estimate& estimate, int64_t step, bool jso
          {"memory_bytes", estimate.memory_bytes},
          {"program_bytes", estimate.program_bytes},
          {"tried_tokens", estimate.tried_tokens},
+         {"tried_layers", estimate.tried_layers},
          {"flops",
           training_flops_per_token(config, plan.span) * static_cast<double>(plan.num_tokens())}});
   for (const auto& line : summary(job, estimate, step)) fmt::print("{}\n", line);

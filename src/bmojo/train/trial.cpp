@@ -7,8 +7,6 @@
 #include <functional>
 #include <vector>
 
-#include "bmojo/base/memory.h"
-#include "bmojo/model/tensors.h"
 #include "bmojo/nn/adamw.h"
 #include "bmojo/nn/model.h"
 #include "bmojo/train/backward.h"
@@ -23,44 +21,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Tokens that a pass over some layers is tried with.
-constexpr int64_t kFewTokens = 256;
-
-// Weights of zero are pages that need not exist, and nothing that is kept depends on them.
-double kept_bytes(Config config, int64_t num_layers, bool recompute) {
-  config.num_layers = num_layers;
-  nn::Parameters parameters;
-  for (const auto& spec : tensor_specs(config))
-    parameters.emplace_back(spec.name, at::zeros(spec.shape));
-  nn::Model model(config, std::move(parameters));
-  model.require_gradients();
-  nn::CallOptions call;
-  call.recompute = recompute;
-  const auto ids = at::zeros({1, kFewTokens}, at::kLong);
-  double kept = 0;
-  for (int i = 0; i < 2; ++i) {  // the first makes buffers that stay
-    const auto before = heap_in_use();
-    const auto out = model.forward(ids, {}, call);
-    kept = static_cast<double>(heap_in_use() - before);
-  }
-  return kept / static_cast<double>(kFewTokens);
-}
-
 }  // namespace
-
-// Layers of one kind keep the same, so two depths tell of all.
-KeptBytes kept_bytes_per_token(const Config& config, bool recompute) {
-  const int64_t period =
-      std::min<int64_t>(std::ranges::count(config.pattern, ',') + 1, config.num_layers);
-  const auto periods = static_cast<double>(config.num_layers) / static_cast<double>(period);
-  const auto measure = [&](bool again) {
-    const double once = kept_bytes(config, period, again);
-    const double more = kept_bytes(config, 2 * period, again) - once;
-    return KeptBytes{once + more * (periods - 1), more / static_cast<double>(period)};
-  };
-  const auto kept = measure(false);
-  return recompute ? KeptBytes{measure(true).model, kept.layer} : kept;
-}
 
 Trial try_steps(const Config& config, const Source& source, const TrialShape& shape,
                 const TrialStep& step) {

@@ -32,12 +32,4 @@ inline constexpr int64_t kMostTried = 4;
 Trial try_steps(const Config& config, const Source& source, const TrialShape& shape,
                 const TrialStep& step);
 
-// What the forward pass keeps for the backward pass, in bytes for each token of a sequence, of the
-// whole model and of a layer. With `recompute` the model keeps less, and a layer as much. Known by computing a few layers of it, so that no
-// model is too large; the loss is not included.
-struct KeptBytes {
-  double model = 0, layer = 0;
-};
-KeptBytes kept_bytes_per_token(const Config& config, bool recompute);
-
 }  // namespace bmojo::train
