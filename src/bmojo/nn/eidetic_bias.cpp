@@ -21,7 +21,7 @@ Cut cut_at(const at::Tensor& log_innovation, const at::Tensor& there, int64_t pl
   const auto x = log_innovation.detach();
   const auto rank = x.masked_fill(x != x, kLowest).masked_fill(~there, kLowest);
   const auto [sorted, order] = rank.sort(/*stable=*/true, 1, /*descending=*/true);
-  const auto place = order.argsort(1);
+  const auto place = order.argsort(/*stable=*/true, 1);
   const auto level = (sorted.narrow(1, places - 1, 1) + sorted.narrow(1, places, 1)) / 2;
   return {(place < places) & there, level, there.sum(1, /*keepdim=*/true) > places};
 }
