@@ -1543,6 +1543,35 @@ MUTANTS = [
         "std::sqrt(share * (1 - share) / n)",
         "cli/sweep test_a_run_is_what_train_and_eval_say", "the interval of an accuracy is too narrow",
     ),
+    # --- what is told of attention ---
+    Mutant(
+        "told-attention-not-scaled", "nn/attention_weights.cpp",
+        "/ std::sqrt(static_cast<double>(d));",
+        "/ static_cast<double>(d);",
+        "nn/attention_weights AttentionWeights.MixTheValuesToTheOutputOfRandomLayers",
+        "the weights that are told are those of scores divided by d",
+    ),
+    Mutant(
+        "told-window-shifted", "nn/attention_weights.cpp",
+        "return {Memory::window, layout.window.oldest[piece] + j - m - in.num_fading};",
+        "return {Memory::window, layout.window.oldest[piece] + j - m};",
+        "nn/attention_weights AttentionWeights.MixTheValuesToTheOutputOfRandomLayers",
+        "keys of the window are told under later positions",
+    ),
+    Mutant(
+        "told-set-of-the-next-chunk", "cli/explanation.cpp",
+        "history.sets.push_back({at, members(out.visible[layer][i])});",
+        "history.sets.push_back({at, members(out.selections[layer][i])});",
+        "cli/explain test_memories_follow_from_the_innovation",
+        "a chunk is said to have seen the set that stands after it",
+    ),
+    Mutant(
+        "told-heads-added", "cli/explanation.cpp",
+        "attention.weight.mean(0)",
+        "attention.weight.sum(0)",
+        "cli/explain test_attention_is_one_whole_over_what_a_query_sees",
+        "weights are added over the heads",
+    ),
     Mutant(
         "stop-forgotten", "train/trainer.cpp",
         'accuracy_ = progress.at("val_accuracy");',

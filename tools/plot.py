@@ -312,7 +312,7 @@ def write_events(runs, folder):
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        self.exit(2, f"plot: {message}\n")
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def check_out(path):
@@ -379,11 +379,12 @@ def in_words(error):
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
-def main(arguments=None):
+def run(name, work):
+    """Does a drawing; what goes wrong is one line and an exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.stdout.reconfigure(errors="backslashreplace")  # a path need not be text
     try:
-        plot(arguments)
+        work()
         sys.stdout.flush()
     except BrokenPipeError:
         # Nobody reads what is said: as SIGPIPE would end it. Python would try once more at its end.
@@ -400,8 +401,12 @@ def main(arguments=None):
         message, code = "interrupted; nothing partly written is left", 130
     else:
         return 0
-    print(f"plot: {printable(message)}", file=sys.stderr)
+    print(f"{name}: {printable(message)}", file=sys.stderr)
     return code
+
+
+def main(arguments=None):
+    return run("plot", lambda: plot(arguments))
 
 
 if __name__ == "__main__":

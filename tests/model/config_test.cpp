@@ -84,8 +84,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"bmojo-tiny", "predictor_decay=0", "predictor_decay must be above 0"},
         Wrong{"bmojo-tiny", "predictor_decay=1.5", "predictor_decay must be above 0"},
         Wrong{"bmojo-tiny", "fading_mode=soft", "fading_mode must be chunk or sliding"},
-        Wrong{"bmojo-tiny", "eidetic_rule=newest",
-              "eidetic_rule must be one of innovation, first, recent, random, oracle, got 'newest'"},
+        Wrong{
+            "bmojo-tiny", "eidetic_rule=newest",
+            "eidetic_rule must be one of innovation, first, recent, random, oracle, got 'newest'"},
         Wrong{"bmojo-tiny", "window=-1", "window must be from 0"},
         Wrong{"bmojo-tiny", "window=0", "window must be at least 1 with fading or eidetic"},
         Wrong{"bmojo-tiny", "predictor_taps=0", "predictor_taps must be at least 1"},

@@ -59,7 +59,8 @@ class Oracle {
     const auto log_e = [&](int64_t position) { return std::log(innovation[position] + 1e-6); };
     double bias = 0, mean = 0;
     if (cut_.places > 0 && std::ssize(members) > cut_.places) {
-      std::ranges::stable_sort(members, std::greater{}, [&](auto each) { return innovation[each]; });
+      std::ranges::stable_sort(members, std::greater{},
+                               [&](auto each) { return innovation[each]; });
       const double level = (log_e(members[cut_.places - 1]) + log_e(members[cut_.places])) / 2;
       bias = -std::log1p(std::exp(-(log_e(p) - level) / cut_.temperature));
       members.resize(cut_.places);
@@ -117,8 +118,8 @@ class Oracle {
     if (c_.eidetic_tokens == 0) return;
     running_.push_back(t);
     if (std::ssize(running_) <= c_.eidetic_tokens) return;
-    // The newcomer leaves unless its rank exceeds the smallest; else the smallest, and of equals the
-    // latest, makes room: both are "the last of the smallest" in time order.
+    // The newcomer leaves unless its rank exceeds the smallest; else the smallest, and of equals
+    // the latest, makes room: both are "the last of the smallest" in time order.
     auto worst = running_.begin();
     for (auto it = running_.begin(); it != running_.end(); ++it)
       if (rank(*it) <= rank(*worst)) worst = it;

@@ -27,8 +27,10 @@ Config wide_config(uint64_t seed, int64_t places) {
 TEST(SoftCut, WhatIsAdded) {
   const auto innovation = torch::tensor({{0.01, 1.0, 100.0, 7.0}}, at::kDouble);
   const auto there = torch::tensor({{true, true, true, false}});
-  const auto bias = eidetic_bias(
-      {.innovation = innovation, .there = there, .beta = {}, .cut = {.places = 2, .temperature = 1}});
+  const auto bias = eidetic_bias({.innovation = innovation,
+                                  .there = there,
+                                  .beta = {},
+                                  .cut = {.places = 2, .temperature = 1}});
   const double a = std::log(1 + 1e-6) - std::log(0.01 + 1e-6);
   EXPECT_NEAR(bias[0][0].item<double>(), -std::log1p(std::exp(a / 2)), 1e-12);
   EXPECT_NEAR(bias[0][1].item<double>(), -std::log1p(std::exp(-a / 2)), 1e-12);

@@ -24,7 +24,8 @@ nn::Model small_model(const std::string& rule, int64_t eidetic_tokens, int64_t v
   return nn::Model(config, nn::fresh_parameters(config, 1));
 }
 
-double held_by(const std::string& rule, int64_t places, const std::string& text, int64_t sequences) {
+double held_by(const std::string& rule, int64_t places, const std::string& text,
+               int64_t sequences) {
   const auto task = parse_task(text);
   const auto model = small_model(rule, places, task.vocab_size);
   Score total;
@@ -83,7 +84,8 @@ TEST(Memory, SourcesAreWhereTheAnswersStand) {
         "fuzzy-mqar:pairs=5,length=96,vocab=64,gap=4", "induction", "selective-copy"}) {
     SCOPED_TRACE(text);
     const auto batch = draw(parse_task(text), 3, Split::train, 0, 50);
-    const auto ids = batch.ids.accessor<int64_t, 2>(), targets = batch.targets.accessor<int64_t, 2>(),
+    const auto ids = batch.ids.accessor<int64_t, 2>(),
+               targets = batch.targets.accessor<int64_t, 2>(),
                sources = batch.sources.accessor<int64_t, 2>();
     for (int64_t b = 0; b < 50; ++b)
       for (int64_t t = 0; t < batch.ids.size(1); ++t) {

@@ -26,6 +26,7 @@ constexpr std::array kTorchVerbs = {
     TorchVerb{"score", "Log-probabilities of given tokens"},
     TorchVerb{"generate", "Continue a prompt of token ids"},
     TorchVerb{"bench", "Speed of the training step"},
+    TorchVerb{"explain", "What one sequence was remembered by"},
 };
 
 void list_torch_verbs(CLI::App& app) {

@@ -6,8 +6,10 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/printable.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/kernels/cpu.h"
@@ -30,6 +32,25 @@ void check_ids(const std::vector<int64_t>& ids, const Config& config, const std:
   for (const auto id : ids)
     require(id >= 0 && id < config.vocab_size, "{}: ids must be from 0 to {}, got {}", subject,
             config.vocab_size - 1, id);
+}
+
+std::vector<int64_t> parse_ids(std::string_view text) {
+  std::vector<int64_t> ids;
+  for (const char *at = text.data(), *end = at + text.size();; ++at) {
+    int64_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    require(error == std::errc() && (next == end || *next == ','),
+            "--ids: must be whole numbers like 1,2,3, got {}", in_quotes(text));
+    ids.push_back(id);
+    if (next == end) return ids;
+    at = next;
+  }
+}
+
+void require_vocabulary(const Task& task, const Config& config) {
+  require(task.vocab_size == config.vocab_size,
+          "--task: vocabulary must be the model's = {}, got {}", config.vocab_size,
+          task.vocab_size);
 }
 
 void run_verb(const std::function<void()>& verb) {
@@ -69,5 +90,5 @@ int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, -1);
   return bmojo::run(argc, argv, "bmojo",
                     {bmojo::add_train_verb, bmojo::add_eval_verb, bmojo::add_score_verb,
-                     bmojo::add_generate_verb, bmojo::add_bench_verb});
+                     bmojo::add_generate_verb, bmojo::add_bench_verb, bmojo::add_explain_verb});
 }

@@ -22,9 +22,7 @@ struct Options {
 
 void eval_task(const nn::Model& model, const Options& options) {
   const auto task = parse_task(options.task);
-  require(task.vocab_size == model.config().vocab_size,
-          "--task: vocabulary must be the model's = {}, got {}", model.config().vocab_size,
-          task.vocab_size);
+  require_vocabulary(task, model.config());
   train::Score total;
   Progress progress("eval", "sequences", options.common.quiet);
   for (int64_t done = 0; done < options.sequences;) {

@@ -1,10 +1,7 @@
 #include <torch/torch.h>
 
-#include <charconv>
 #include <memory>
 
-#include "bmojo/base/error.h"
-#include "bmojo/base/printable.h"
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/nn/sample.h"
 
@@ -18,20 +15,6 @@ struct Options {
   nn::SampleOptions sampling;
   int64_t num_samples = 1;
 };
-
-// "1,2,3": every part a whole number.
-std::vector<int64_t> parse_ids(std::string_view text) {
-  std::vector<int64_t> ids;
-  for (const char *at = text.data(), *end = at + text.size();; ++at) {
-    int64_t id = 0;
-    const auto [next, error] = std::from_chars(at, end, id);
-    require(error == std::errc() && (next == end || *next == ','),
-            "--ids: must be whole numbers like 1,2,3, got {}", in_quotes(text));
-    ids.push_back(id);
-    if (next == end) return ids;
-    at = next;
-  }
-}
 
 void run_generate(const Options& options) {
   torch::NoGradGuard no_grad;

@@ -88,9 +88,9 @@ Tried try_layers(const Config& config, const train::Source& source, const TrialS
   };
   if (num_layers == config.num_layers) return tried(num_layers);
   const auto half = tried(num_layers / 2), both = tried(num_layers);
-  const double times = 2 * static_cast<double>(config.num_layers - num_layers) /
-                       static_cast<double>(num_layers);
-  const auto extended = [&](double Tried::*of) {
+  const double times =
+      2 * static_cast<double>(config.num_layers - num_layers) / static_cast<double>(num_layers);
+  const auto extended = [&](double Tried::* of) {
     return both.*of + times * std::max(both.*of - half.*of, 0.0);
   };
   return {extended(&Tried::bytes), extended(&Tried::seconds), extended(&Tried::update_seconds),
@@ -197,13 +197,13 @@ Estimate estimate(const Job& job, const train::Source& source) {
   const auto scored = static_cast<double>(tried.num_scored);
   const double weights = 16 * static_cast<double>(plan.parameters);  // gradients, both moments
   const double taken = tried.bytes - weights - kRuntimeBytes;
-  const double activations = std::max(taken - loss_bytes(config, scored), 0.0) / part +
-                             loss_bytes(config, scored / part);
+  const double activations =
+      std::max(taken - loss_bytes(config, scored), 0.0) / part + loss_bytes(config, scored / part);
   result.tried_tokens = shape.tokens();
   result.tried_layers = layers;
-  result.memory_bytes = weights + activations + kRuntimeBytes +
-                        shared_bytes(job, std::min(plan.num_micro, train::kMostTried),
-                                     2 * shape.length());
+  result.memory_bytes =
+      weights + activations + kRuntimeBytes +
+      shared_bytes(job, std::min(plan.num_micro, train::kMostTried), 2 * shape.length());
   const double seconds = tried.seconds * flops_of(trained, whole) / flops_of(trained, shape);
   const double token_seconds = tried.scoring_seconds / static_cast<double>(shape.tokens());
   result.step_seconds = seconds * static_cast<double>(plan.num_micro) + tried.update_seconds +
@@ -224,11 +224,10 @@ std::vector<std::string> summary(const Job& job, const Estimate& estimate, int64
                   grouped(plan.span)),
       fmt::format("total         {} tokens, {:.3g} a parameter", grouped(plan.num_tokens()),
                   static_cast<double>(plan.num_tokens()) / static_cast<double>(plan.parameters)),
-      fmt::format("time          about {}, {}", duration(seconds),
-                  tried_text(job, estimate)),
+      fmt::format("time          about {}, {}", duration(seconds), tried_text(job, estimate)),
       fmt::format("memory        about {}{} and {} for the program itself",
-                  si(estimate.memory_bytes, "B"),
-                  recipe.workers > 1 ? " a worker" : "", si(estimate.program_bytes, "B"))};
+                  si(estimate.memory_bytes, "B"), recipe.workers > 1 ? " a worker" : "",
+                  si(estimate.program_bytes, "B"))};
 }
 
 void print_plan(const Job& job, const Estimate& estimate, int64_t step, bool json) {

@@ -5,12 +5,14 @@
 
 namespace bmojo::kernels {
 
-// Innovation Selection's choice: of n candidates in time order the m with the largest rank, the earlier of two equals, NaN below every number. Fills `kept` with their places, in time order.
+// Innovation Selection's choice: of n candidates in time order the m with the largest rank, the
+// earlier of two equals, NaN below every number. Fills `kept` with their places, in time order.
 // Linear in n; no sort. `scratch` is kept from call to call.
 void keep_largest(const std::vector<double>& innovation, int64_t m, std::vector<int64_t>& kept,
                   std::vector<int64_t>& scratch);
 
-// The rank of `eidetic_rule=random`: a number in (0, 1) that looks drawn, the same on every machine.
+// The rank of `eidetic_rule=random`: a number in (0, 1) that looks drawn, the same on every
+// machine.
 double random_rank(int64_t layer, int64_t position, int64_t token);
 
 }  // namespace bmojo::kernels

@@ -35,14 +35,15 @@ struct Config {
   std::string fading_mode = "chunk";  // or "sliding"
   bool fading_tied = true;            // k_f, v_f use W_k, W_v
   int64_t eidetic_tokens = 0;         // m_e; 0 = B'MOJO-F
-  std::string eidetic_rule = "innovation";  // what is kept; or "first", "recent", "random", "oracle"
-  int64_t predictor_taps = 4;         // k
-  double predictor_decay = 1;         // gamma
-  bool innovation_bias = true;        //
-  bool fading_residual = true;        //
-  int64_t mlp_size = 0;               // F; 0 = none
-  int64_t bos_token_id = -1;          // -1 = none
-  int64_t eos_token_id = -1;          //
+  std::string eidetic_rule =
+      "innovation";             // what is kept; or "first", "recent", "random", "oracle"
+  int64_t predictor_taps = 4;   // k
+  double predictor_decay = 1;   // gamma
+  bool innovation_bias = true;  //
+  bool fading_residual = true;  //
+  int64_t mlp_size = 0;         // F; 0 = none
+  int64_t bos_token_id = -1;    // -1 = none
+  int64_t eos_token_id = -1;    //
 
   LayerKind kind(int64_t layer) const;
   bool has(LayerKind kind) const;

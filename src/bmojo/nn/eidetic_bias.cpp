@@ -38,7 +38,8 @@ at::Tensor eidetic_bias(const EideticBiasInput& in) {
     const auto cut = cut_at(log_innovation, in.there, in.cut.places);
     kept = cut.kept;
     const auto level = cut.level.masked_fill(~cut.bites, 0);
-    fade = at::log_sigmoid((log_innovation - level) / in.cut.temperature).masked_fill(~cut.bites, 0);
+    fade =
+        at::log_sigmoid((log_innovation - level) / in.cut.temperature).masked_fill(~cut.bites, 0);
   }
   if (!in.beta.defined()) return fade;
   // Attention weight ∝ (ε / ε̄)^β · exp(q·k/√d), ε̄ the geometric mean of what is kept.

@@ -213,11 +213,17 @@ at::Tensor Layer::attend(Mapped in, const at::Tensor& y, const Layout& layout,
   keys.add({from_row(layout.window.index, first.window), layout.window.from, layout.window.until});
   out.state.window =
       rows_at(pool, from_row(layout.next_window, first.window).view({B, layout.window_rows_out}));
-  const auto mixed = memory_attention({.q = q.flatten(0, 1),
-                                       .pool = pool,
-                                       .bias = keys.bias,
-                                       .runs = layout.queries,
-                                       .keys = keys.list()});
+  q = q.flatten(0, 1);
+  const auto list = keys.list();
+  if (call.keep_attention)
+    out.attention = {.q = q,
+                     .pool = pool,
+                     .bias = keys.bias,
+                     .keys = list,
+                     .eidetic = out.visible,
+                     .num_fading = fades() ? layout.fading.index.size(1) : 0};
+  const auto mixed = memory_attention(
+      {.q = q, .pool = pool, .bias = keys.bias, .runs = layout.queries, .keys = list});
   return linear_map(mixed.view({B, layout.length, -1}), o_);
 }
 
@@ -248,11 +254,10 @@ void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
   keys.add({pick(all.row, layout.piece_row, chosen.visible),
             (position.masked_fill(nothing, 0) + w - begin).clamp_min(0),
             last.masked_fill(nothing, 0)});
-  keys.bias =
-      eidetic_bias({.innovation = pick(all.innovation, layout.piece_row, chosen.visible),
-                    .there = ~nothing,
-                    .beta = beta_,
-                    .cut = call.cut});
+  keys.bias = eidetic_bias({.innovation = pick(all.innovation, layout.piece_row, chosen.visible),
+                            .there = ~nothing,
+                            .beta = beta_,
+                            .cut = call.cut});
 
   const auto set = [&](const at::Tensor& source) -> EideticSet {
     return {pick(all.innovation, of_row, source), pick(all.position, of_row, source),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bmojo/model/config.h"
+#include "bmojo/nn/attention_weights.h"
 #include "bmojo/nn/eidetic_bias.h"
 #include "bmojo/nn/layout.h"
 #include "bmojo/nn/norm.h"
@@ -25,14 +26,16 @@ struct LayerCall {
   at::Tensor tokens;     // [B, L] ids, to show what is remembered and for `eidetic_rule=random`
   at::Tensor selection;  // as LayerOutput has it: used in place of the layer's own choice
   SoftCut cut;           // training only
+  bool keep_attention = false;  // for attention_weights()
 };
 
 struct LayerOutput {
-  at::Tensor x;           // [B, L, D]
-  LayerState state;       //
-  at::Tensor innovation;  // [B, L], undefined without eidetic memory
-  at::Tensor selection;   // [P, m] positions held after each piece, undefined likewise
-  at::Tensor visible;     // [P, m] positions in the set that each piece's queries see, likewise
+  at::Tensor x;              // [B, L, D]
+  LayerState state;          //
+  at::Tensor innovation;     // [B, L], undefined without eidetic memory
+  at::Tensor selection;      // [P, m] positions held after each piece, undefined likewise
+  at::Tensor visible;        // [P, m] positions in the set that each piece's queries see, likewise
+  AttentionInput attention;  // where it was to be kept
 };
 
 // One layer of any kind: B'MOJO, SSM or attention, with or without an MLP.

@@ -88,13 +88,15 @@ struct FadingRows {
 // Fills the keys of every piece: num_keys positions up to last(piece). `row(piece, p)` is the row
 // of position p or -1, and [first(p), first(p) + seen) are the query positions that see it.
 template <typename Last, typename Row, typename First>
-KeyList list_keys(const std::vector<Piece>& pieces, int64_t num_keys, at::Device device, Last last,
-                  Row row, First first, int64_t seen) {
+MemoryKeys list_keys(const std::vector<Piece>& pieces, int64_t num_keys, at::Device device,
+                     Last last, Row row, First first, int64_t seen) {
   const int64_t P = std::ssize(pieces);
   std::vector<int64_t> index(P * num_keys, -1), from(P * num_keys, 0), until(P * num_keys, 0);
+  std::vector<int64_t> all_oldest;
   for (int64_t i = 0; i < P; ++i) {
     const auto& piece = pieces[i];
     const int64_t oldest = last(piece) - num_keys + 1;
+    all_oldest.push_back(oldest);
     for (int64_t j = std::max<int64_t>(0, -oldest); j < num_keys; ++j) {
       const int64_t p = oldest + j, found = row(piece, p);
       if (found < 0) continue;
@@ -108,7 +110,7 @@ KeyList list_keys(const std::vector<Piece>& pieces, int64_t num_keys, at::Device
   const auto tensor = [&](const std::vector<int64_t>& values) {
     return from_host(values, device).reshape({P, num_keys});
   };
-  return {tensor(index), tensor(from), tensor(until)};
+  return {{tensor(index), tensor(from), tensor(until)}, std::move(all_oldest)};
 }
 
 // Builds the parts of a Layout one after the other, over what they share.

@@ -42,6 +42,11 @@ struct Piece {
   int64_t wave;                // this is the row's wave-th piece
 };
 
+// Keys of one memory; those of a piece stand at consecutive positions.
+struct MemoryKeys : KeyList {
+  std::vector<int64_t> oldest;  // [P] the position of a piece's first key; below 0 there is none
+};
+
 // Where every token of a call stands and which rows each memory is read from. Computed once a call
 // and shared by all layers, the integers on the host: the tensors' values are never needed, so the
 // layer runs on any device. Every index counts from the document's start (docs/model.md,
@@ -72,9 +77,9 @@ struct Layout {
   at::Tensor query_positions;  // [P] of each piece's first query
   at::Tensor piece_row;        // [P]
 
-  KeyList window;           // into state [B * window_rows_in], then tokens [B * L]
+  MemoryKeys window;        // into state [B * window_rows_in], then tokens [B * L]
   at::Tensor next_window;   // [B * window_rows_out] into the same
-  KeyList fading;           // into state [B * fading_rows], then projected tokens
+  MemoryKeys fading;        // into state [B * fading_rows], then projected tokens
   at::Tensor next_fading;   // [B * fading_rows] into the same
   at::Tensor fading_token;  // tokens to project, into [B * L]
 };

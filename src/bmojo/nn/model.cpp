@@ -128,11 +128,13 @@ Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const
              .innovations = {},
              .selections = {},
              .visible = {},
+             .attentions = {},
              .layout = layout};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
     const auto before = state.layers.empty() ? layer.initial_state(x.size(0)) : state.layers[i];
-    LayerCall layer_call{.tokens = ids, .selection = {}, .cut = call.cut};
+    LayerCall layer_call{
+        .tokens = ids, .selection = {}, .cut = call.cut, .keep_attention = call.keep_attention};
     if (!call.selections.empty()) {
       layer_call.selection = call.selections[i];
     } else if (!call.wanted.empty() && before.frozen.position.defined()) {
@@ -148,6 +150,7 @@ Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const
     out.innovations.push_back(result.innovation);
     out.selections.push_back(result.selection);
     out.visible.push_back(result.visible);
+    if (call.keep_attention) out.attentions.push_back(std::move(result.attention));
   }
   out.hidden = rms_norm(out.hidden, parameter("norm.weight"), config_.norm_eps);
   return out;

@@ -30,16 +30,18 @@ struct CallOptions {
   std::vector<at::Tensor> selections;  // a layer each, as Output has them
   // For eidetic_rule=oracle: positions to keep of each sequence, the most wanted first.
   std::vector<std::vector<int64_t>> wanted = {};
-  SoftCut cut = {};  // training only (eidetic_bias.h)
-  bool recompute = false;              // keep a layer's inputs only, for the backward pass
+  SoftCut cut = {};             // training only (eidetic_bias.h)
+  bool recompute = false;       // keep a layer's inputs only, for the backward pass
+  bool keep_attention = false;  // for attention_weights()
 };
 
 struct Output {
   at::Tensor hidden;  // [B, L, D], after the last norm
   State state;
-  std::vector<at::Tensor> innovations;  // a layer each; undefined without eidetic memory
-  std::vector<at::Tensor> selections;   // likewise: positions held after each piece
-  std::vector<at::Tensor> visible;      // likewise: positions that each piece's queries see
+  std::vector<at::Tensor> innovations;     // a layer each; undefined without eidetic memory
+  std::vector<at::Tensor> selections;      // likewise: positions held after each piece
+  std::vector<at::Tensor> visible;         // likewise: positions that each piece's queries see
+  std::vector<AttentionInput> attentions;  // a layer each, where they were to be kept
   std::shared_ptr<const Layout> layout;
 };
 

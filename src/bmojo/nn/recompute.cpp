@@ -17,8 +17,8 @@ auto float_fields(State& s) {
                     &s.fading,    &s.eidetic, &s.frozen.innovation, &s.running.innovation};
 }
 
-// What a run of a layer is made of, kept from the forward to the backward pass. Tensors with gradients are
-// the function's own inputs and outputs and are not kept here.
+// What a run of a layer is made of, kept from the forward to the backward pass. Tensors with
+// gradients are the function's own inputs and outputs and are not kept here.
 struct Run : torch::CustomClassHolder {
   Run(Layer layer_, std::shared_ptr<const Layout> layout_) : layer(layer_), layout(layout_) {}
   Layer layer;

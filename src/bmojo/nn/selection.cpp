@@ -118,8 +118,8 @@ at::Tensor rank_of(const Candidates& c, const Choice& choice) {
   const auto position = c.position.cpu().contiguous(), token = c.token.cpu().contiguous();
   auto rank = at::empty(c.position.sizes(), at::kDouble);
   for (int64_t i = 0; i < rank.numel(); ++i)
-    rank.data_ptr<double>()[i] = kernels::random_rank(
-        choice.layer, position.data_ptr<int64_t>()[i], token.data_ptr<int64_t>()[i]);
+    rank.data_ptr<double>()[i] = kernels::random_rank(choice.layer, position.data_ptr<int64_t>()[i],
+                                                      token.data_ptr<int64_t>()[i]);
   return rank.to(c.position.device());
 }
 
@@ -223,8 +223,8 @@ Selection select(const Candidates& c, const Choice& choice, const Layout& layout
   const int64_t B = layout.batch, held = c.num_held, nothing = c.position.size(1) - 1;
   const auto waves = make_waves(layout, window, 2 * held, nothing, device);
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const auto rank = by_rule.masked_fill(by_rule != by_rule, -1)
-                        .masked_fill(c.position == kNowhere, -kInfinity);
+  const auto rank =
+      by_rule.masked_fill(by_rule != by_rule, -1).masked_fill(c.position == kNowhere, -kInfinity);
   const auto empty = at::full({B, m}, nothing, c.position.options());
   const auto block = [&](int64_t first) {
     auto set = empty.clone();

@@ -105,7 +105,8 @@ void check_ranges(const Recipe& r) {
   require(r.cut_places == "used" || r.cut_places == "drawn" || r.cut_places == "shrinking",
           "--cut-places: must be used, drawn or shrinking, got {}", in_quotes(r.cut_places));
   require(r.cut_places != "shrinking" || r.cut_from < kShrunkAt,
-          "--cut-from: must be below {} with --cut-places shrinking, got {}", kShrunkAt, r.cut_from);
+          "--cut-from: must be below {} with --cut-places shrinking, got {}", kShrunkAt,
+          r.cut_from);
   within("cut-temperature", r.cut_temperature, 1e-6, 1e6);
   within("stop-accuracy", r.stop_accuracy, 0, 1);
   require(r.stop_accuracy == 0 || (!r.task.empty() && r.eval_every != 0),
@@ -262,10 +263,12 @@ nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const Config& config) {
   if (recipe.shadow == 1 || at < recipe.cut_from) return {};
   double part = 1;
   if (recipe.cut_places == "drawn")
-    part = Random({static_cast<uint64_t>(recipe.seed), static_cast<uint64_t>(step), kCutDraws}).uniform();
+    part = Random({static_cast<uint64_t>(recipe.seed), static_cast<uint64_t>(step), kCutDraws})
+               .uniform();
   if (recipe.cut_places == "shrinking")
     part = std::min((at - recipe.cut_from) / (kShrunkAt - recipe.cut_from), 1.0);
-  const double places = static_cast<double>(config.eidetic_tokens) * std::pow(recipe.shadow, 1 - part);
+  const double places =
+      static_cast<double>(config.eidetic_tokens) * std::pow(recipe.shadow, 1 - part);
   return {.places = std::llround(places), .temperature = recipe.cut_temperature};
 }
 

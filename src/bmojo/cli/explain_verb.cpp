@@ -1,0 +1,162 @@
+// `bmojo explain`: what one sequence was remembered by, as a table, as JSON and as a picture, which
+// tools/explain.py draws.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/progress.h"
+#include "bmojo/cli/explanation.h"
+#include "bmojo/cli/script.h"
+#include "bmojo/cli/torch_verbs.h"
+
+namespace bmojo {
+namespace {
+
+constexpr int64_t kNotGiven = -1;
+
+struct Options {
+  Common common;
+  std::string model, task, ids, out;
+  std::vector<std::string> set;
+  int64_t number = kNotGiven, layer = kNotGiven;
+};
+
+void check(const Options& options) {
+  require(options.task.empty() != options.ids.empty(), "explain: --task or --ids is needed, got {}",
+          options.task.empty() ? "neither" : "both");
+  require(options.number == kNotGiven || !options.task.empty(),
+          "explain: --number cannot be given with --ids; it counts the sequences of a --task");
+}
+
+train::Batch given_sequence(const std::vector<int64_t>& ids) {
+  auto batch = train::empty_batch(1, std::ssize(ids), /*with_documents=*/false);
+  std::ranges::copy(ids, batch.ids.data_ptr<int64_t>());
+  batch.targets.fill_(kNotScored);
+  return batch;
+}
+
+Json numbers(const at::Tensor& x) {
+  return std::vector<int64_t>(x.data_ptr<int64_t>(), x.data_ptr<int64_t>() + x.numel());
+}
+
+// {"task", "ids", "targets"} and all that explain() tells.
+Json explain_given(const nn::Model& model, const Options& options) {
+  Json told = {{"task", nullptr}, {"ids", nullptr}};
+  train::Batch sequence;
+  if (options.task.empty()) {
+    const auto ids = parse_ids(options.ids);
+    check_ids(ids, model.config(), "--ids");
+    sequence = given_sequence(ids);
+  } else {
+    const auto task = parse_task(options.task);
+    require_vocabulary(task, model.config());
+    sequence = train::draw(task, static_cast<uint64_t>(options.common.seed), Split::test,
+                           std::max<int64_t>(options.number, 0), 1);
+    told["task"] = task.text;
+    told["targets"] = numbers(sequence.targets);
+  }
+  told["ids"] = numbers(sequence.ids);
+  told.update(explain(model, sequence));
+  return told;
+}
+
+// The part of an answer that tells of a layer; null where the layer has no attention.
+const Json& at_layer(const Json& answer, int64_t layer) {
+  static const Json kNone;
+  const auto& layers = answer["layers"];
+  const auto found =
+      std::ranges::find_if(layers, [&](const Json& each) { return each["layer"] == layer; });
+  return found == layers.end() ? kNone : *found;
+}
+
+std::string largest_key(const Json& at) {
+  if (at.is_null()) return fmt::format("{:>8} {:>9}  {:>6}", "-", "", "");
+  const auto& key = at["keys"][0];
+  return fmt::format("{:>8} {:>9}  {:>6.3f}", key["memory"].get<std::string>(),
+                     key["position"].get<int64_t>(), key["weight"].get<double>());
+}
+
+void print_answers(const Json& told, int64_t layer) {
+  fmt::print("{:>9} {:>7} {:>9}  {:>11}  {:>4}  {:>18}  {:>6}\n", "position", "due", "predicted",
+             "probability", "held", "largest key", "weight");
+  for (const auto& answer : told["answers"]) {
+    const auto& at = at_layer(answer, layer);
+    const bool is_known = !at.is_null() && !at["held"].is_null();
+    fmt::print("{:>9} {:>7} {:>9}  {:>11.4f}  {:>4}  {}\n", answer["position"].get<int64_t>(),
+               answer["due"].is_null() ? "-" : answer["due"].dump(),
+               answer["predicted"].get<int64_t>(), answer["probability"].get<double>(),
+               !is_known                ? "-"
+               : at["held"].get<bool>() ? "yes"
+                                        : "no",
+               largest_key(at));
+  }
+}
+
+void print_table(const Json& told, int64_t layer) {
+  const auto& answers = told["answers"];
+  const auto length = grouped(std::ssize(told["ids"]));
+  if (told["task"].is_null()) {
+    fmt::print("{} tokens; what comes next, and what layer {} attends to\n\n", length, layer);
+  } else {
+    const auto right = std::ranges::count_if(
+        answers, [](const Json& answer) { return answer["due"] == answer["predicted"]; });
+    fmt::print("{}\n{} of {} answers right; what layer {} attends to\n\n",
+               told["task"].get<std::string>(), right, answers.size(), layer);
+  }
+  print_answers(told, layer);
+  fmt::print("\n");
+  for (const auto& each : told["layers"])
+    fmt::print("layer {}, {}: {} of {} tokens kept, {} let go\n", each["layer"].get<int64_t>(),
+               each["kind"].get<std::string>(), grouped(std::ssize(each["kept"])), length,
+               grouped(std::ssize(each["dropped"])));
+}
+
+void run_explain(const Options& options) {
+  check(options);
+  std::optional<Script> script;
+  if (!options.out.empty()) script = find_script("explain");
+  use_threads(options.common.threads);
+  const auto model = load_model(options.model, options.set);
+  const int64_t num_layers = model.config().num_layers;
+  require(options.layer < num_layers, "--layer: must be from 0 to {}, got {}", num_layers - 1,
+          options.layer);
+  const int64_t layer = options.layer == kNotGiven ? telling_layer(model.config()) : options.layer;
+  const auto told = explain_given(model, options);
+  if (script) {
+    const auto messages = run_script(
+        *script, {"--out=" + options.out, fmt::format("--layer={}", layer)}, told.dump());
+    if (!options.common.quiet) print_stderr(messages);
+  }
+  if (options.common.json) return print_json(told);
+  print_table(told, layer);
+  if (script) fmt::print("\n{}: layer {}\n", options.out, layer);
+}
+
+}  // namespace
+
+void add_explain_verb(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  auto* verb = app.add_subcommand("explain", "What one sequence was remembered by");
+  verb->add_option("--model", options->model, "Checkpoint folder, or a run's")
+      ->option_text("DIR")
+      ->required();
+  verb->add_option("--task", options->task, "A sequence of a synthetic task, asked for its answers")
+      ->option_text("NAME[:...]");
+  add_number(*verb, {"--number", "Which sequence of the task", 0, int64_t{1} << 60, "N [0]"},
+             options->number);
+  verb->add_option("--ids", options->ids, "A sequence, asked for what comes next")
+      ->option_text("1,2,3");
+  add_number(*verb,
+             {"--layer", "Layer to show (default: the last with eidetic memory)", 0,
+              int64_t{1} << 40, "N"},
+             options->layer);
+  verb->add_option("--out", options->out, "Also draw it")->option_text("F.png");
+  add_memory_settings(*verb, options->set);
+  add_common(*verb, options->common);
+  verb->callback([options] { run_verb([&] { run_explain(*options); }); });
+}
+
+}  // namespace bmojo

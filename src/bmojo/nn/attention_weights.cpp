@@ -1,0 +1,51 @@
+#include "bmojo/nn/attention_weights.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "bmojo/base/error.h"
+#include "bmojo/nn/types.h"
+
+namespace bmojo::nn {
+namespace {
+
+SeenKey key_at(const AttentionInput& in, const Layout& layout, int64_t piece, int64_t j) {
+  const int64_t m = in.eidetic.defined() ? in.eidetic.size(1) : 0;
+  if (j < m) return {Memory::eidetic, in.eidetic[piece][j].item<int64_t>()};
+  if (j < m + in.num_fading) return {Memory::fading, layout.fading.oldest[piece] + j - m};
+  return {Memory::window, layout.window.oldest[piece] + j - m - in.num_fading};
+}
+
+}  // namespace
+
+AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t row,
+                                   int64_t column) {
+  require(in.q.defined(), "attention_weights: attention must be kept by its call, got none");
+  require(row >= 0 && row < layout.batch && column >= 0 && column < layout.lengths[row],
+          "attention_weights: row and column must name a token of the call, got {} and {}", row,
+          column);
+  const int64_t token = row * layout.length + column, Q = layout.queries.max_queries;
+  const int64_t query = layout.queries.query[token].item<int64_t>();
+  const int64_t piece = query / Q, number = query % Q;
+  const auto seen =
+      ((in.keys.from[piece] <= number) & (in.keys.until[piece] > number)).nonzero().squeeze(1);
+  const auto rows = in.pool.index_select(0, in.keys.index[piece].index_select(0, seen));
+  const int64_t H = in.q.size(1), d = in.q.size(2), G = in.pool.size(2);
+  const auto q = widen(in.q[token]).reshape({G, H / G, d});
+  const auto k = widen(rows.select(1, 0)).permute({1, 2, 0});  // [G, d, n]
+  // score_j = q·k_j / √d + b_j
+  auto scores = at::matmul(q, k).reshape({H, -1}) / std::sqrt(static_cast<double>(d));
+  if (in.bias.defined()) {
+    const int64_t without = in.keys.index.size(1) - in.bias.size(1);
+    scores = scores + at::constant_pad_nd(in.bias[piece], {0, without}).index_select(0, seen);
+  }
+  AttentionWeights out;
+  for (int64_t i = 0; i < seen.size(0); ++i)
+    out.keys.push_back(key_at(in, layout, piece, seen[i].item<int64_t>()));
+  out.weight = at::softmax(scores, -1);
+  out.value = rows.select(1, 1);
+  return out;
+}
+
+}  // namespace bmojo::nn

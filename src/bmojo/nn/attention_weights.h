@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "bmojo/nn/layout.h"
+
+// Shapes: T tokens of a call, H query heads, G key/value heads, d head size, P pieces, S keys a
+// piece, R pool rows, n keys that one token saw.
+
+namespace bmojo::nn {
+
+// What the attention of a layer was computed from, as MemoryAttention has it. The keys of a piece
+// are eidetic, then fading, then those of the window.
+struct AttentionInput {
+  at::Tensor q;            // [T, H, d]; undefined: not kept, or a layer without attention
+  at::Tensor pool;         // [R, 2, G, d]
+  at::Tensor bias;         // [P, m]; undefined: none
+  KeyList keys;            // [P, S]
+  at::Tensor eidetic;      // [P, m] positions of the eidetic keys; undefined: none
+  int64_t num_fading = 0;  // fading keys a piece
+};
+
+enum class Memory { eidetic, fading, window };
+
+// A key as a person knows it: where in the document its token stands, and what remembers it.
+struct SeenKey {
+  Memory memory;
+  int64_t position;
+};
+
+// What one token attended to, the keys in the order of the layer.
+struct AttentionWeights {
+  std::vector<SeenKey> keys;  // [n]
+  at::Tensor weight;          // [H, n], of each head sums to 1
+  at::Tensor value;           // [n, G, d]
+};
+
+// Of the token at `column` of `row`. The fused kernel never has these numbers at once: they are
+// computed here, one token at a time, for people to look at.
+AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t row,
+                                   int64_t column);
+
+}  // namespace bmojo::nn
