@@ -152,8 +152,7 @@ Tensors fused(const Shape& s, const std::vector<Call>& calls, const at::Tensor& 
     const auto all =
         nn::gather_candidates(state, layout, innovation.narrow(1, first, s.L), tokens,
                               {.window = 1, .tokens = 1 + s.B * W, .eidetic = 1 + s.B * (W + s.L)});
-    const auto chosen =
-        nn::select(all, layout, s.w, std::max(layout.eidetic_rows, held), at::Tensor());
+    const auto chosen = nn::select(all, {}, layout, s.w, std::max(layout.eidetic_rows, held));
     const auto pick = [&](const at::Tensor& x, const at::Tensor& of, const at::Tensor& source) {
       return x.flatten().index_select(0, all.flat(of, source).flatten()).view(source.sizes());
     };
