@@ -36,15 +36,19 @@ TEST_P(EveryTask, SequencesDependOnSeedSplitAndNumber) {
 // was parsed anew from its text.
 TEST_P(EveryTask, SequencesDependOnNothingElse) {
   const auto task = parse_task(GetParam()), again = parse_task(task.text);
-  std::vector<int64_t> ids(8 * task.length), targets(8 * task.length, 3);
+  std::vector<int64_t> ids(8 * task.length), targets(8 * task.length, 3),
+      sources(8 * task.length, 3);
+  const auto part = [&](std::vector<int64_t>& all, int64_t i) {
+    return std::span(all).subspan(i * task.length, task.length);
+  };
   for (const int64_t i : {5, 2, 7, 0, 1, 6, 4, 3})
-    draw(again, 9, Split::train, 100 + i, std::span(ids).subspan(i * task.length, task.length),
-         std::span(targets).subspan(i * task.length, task.length));
+    draw(again, 9, Split::train, 100 + i, {part(ids, i), part(targets, i), part(sources, i)});
   for (int64_t i = 0; i < 8; ++i) {
     const auto alone = sequence(task, 9, Split::train, 100 + i);
     EXPECT_TRUE(std::equal(alone.ids.begin(), alone.ids.end(), ids.begin() + i * task.length));
     EXPECT_TRUE(
         std::equal(alone.targets.begin(), alone.targets.end(), targets.begin() + i * task.length));
+    EXPECT_TRUE(std::ranges::equal(alone.sources, part(sources, i)));
   }
 }
 
