@@ -15,7 +15,7 @@ import pytest
 import sentencepiece
 import tokenizers
 from conftest import MAMBA, MISTRAL, hugging_face_shapes, read_safetensors, write_hugging_face
-from training import (OVERHEADS, RECIPE, TASK, TINY, losses, messages, metrics, streams,
+from training import (OVERHEADS, RECIPE, TASK, TINY, but, losses, messages, metrics, streams,
                       weights)
 
 

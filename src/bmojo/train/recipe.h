@@ -70,15 +70,10 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"ssm_lr", "X", "Peak learning rate of the SSM's weights [by size]"}, r.ssm_lr);
   visit(Field{"min_lr", "X", "Learning rate at the end [1e-5]"}, r.min_lr);
   visit(Field{"warmup", "FRACTION", "Part of the steps the rate rises over [0.05]"}, r.warmup);
-  visit(Field{"shadow", "X", "Eidetic places while training, as a multiple of those used [1]", true,
-              1},
-        r.shadow);
-  visit(
-      Field{"cut_from", "FRACTION", "Part of the steps before the soft cut to the places used [0]"},
-      r.cut_from);
-  visit(Field{"cut_places", "WORD", "What the cut leaves: used, drawn or shrinking [used]"},
-        r.cut_places);
-  visit(Field{"cut_temperature", "X", "Width of the soft cut, in units of log innovation [0.1]"},
+  visit(Field{"shadow", "X", "Times as many eidetic places in training [1]", true, 1}, r.shadow);
+  visit(Field{"cut_from", "FRACTION", "Part of the steps before the soft cut [0]"}, r.cut_from);
+  visit(Field{"cut_places", "WORD", "Cut to: used, drawn or shrinking [used]"}, r.cut_places);
+  visit(Field{"cut_temperature", "X", "Width of the soft cut, in log innovation [0.1]"},
         r.cut_temperature);
   visit(Field{"beta1", "X", "AdamW's decay of the mean [0.9]"}, r.beta1);
   visit(Field{"beta2", "X", "AdamW's decay of the square [0.95]"}, r.beta2);
