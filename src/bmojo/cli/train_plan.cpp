@@ -18,8 +18,9 @@ namespace bmojo {
 namespace {
 using train::TrialShape;
 
-// Operations of a step that is tried: a second or two on one core.
-constexpr double kMostFlops = 3e10;
+// Operations of a step that is tried: a second or two on one core. Of a few layers more are worth
+// it, since memory is not quite in proportion to tokens.
+constexpr double kMostFlops = 3e10, kMostOfLayers = 2e11;
 // Fewer tokens say little about many.
 constexpr int64_t kFewestTokens = 256;
 // Torch's own buffers, made by the first step whatever the model is.
@@ -41,8 +42,8 @@ struct TrialSize {
 };
 
 // The smallest shape that says something of the whole, or a larger one that is cheap enough.
-TrialShape trial_shape(const Config& config, TrialShape shape) {
-  while (flops_of(config, shape) > kMostFlops) {
+TrialShape trial_shape(const Config& config, TrialShape shape, double most) {
+  while (flops_of(config, shape) > most) {
     TrialShape less = shape;
     if (less.rows > 1)
       less.rows /= 2;
@@ -62,11 +63,11 @@ int64_t period_of(const Config& config) {
 }
 
 TrialSize trial_size(Config config, const TrialShape& whole) {
-  const auto shape = trial_shape(config, whole);
+  const auto shape = trial_shape(config, whole, kMostFlops);
   const int64_t all = config.num_layers, few = 2 * period_of(config);
   if (flops_of(config, shape) <= kMostFlops || few >= all) return {shape, all};
   config.num_layers = few;
-  return {trial_shape(config, whole), few};
+  return {trial_shape(config, whole, kMostOfLayers), few};
 }
 
 struct Tried {
