@@ -1384,8 +1384,8 @@ MUTANTS = [
     ),
     Mutant(
         "given-tokenizer-dropped", "cli/train_verb.cpp",
-        "auto files = read_tokenizer_files(checkpoint_folder(job.recipe.init_from));",
-        "TokenizerFiles files;",
+        "return read_tokenizer_files(folder);",
+        "return {};",
         "cli/train test_a_tokenizer_goes_with_its_weights",
         "given weights lose their tokenizer",
     ),

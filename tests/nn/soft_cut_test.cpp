@@ -45,7 +45,7 @@ TEST(SoftCut, WhatIsAdded) {
   EXPECT_FALSE(added(0).defined());
 }
 
-// Of equal ε the earlier is kept, and NaN is kept last; neither makes the others NaN.
+// Equal ε at the cut get the same bias, and NaN ranks last: it makes no other bias NaN.
 TEST(SoftCut, TiesAndNaN) {
   const auto beta = torch::ones({}, at::kDouble);
   const auto innovation = torch::tensor({{2.0, double{NAN}, 2.0, 2.0}}, at::kDouble);

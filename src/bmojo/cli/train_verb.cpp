@@ -134,9 +134,9 @@ void say(const std::string& text) { print_stderr(text + '\n'); }
 // tokenizer's: the file of its kind, which prepare() has compared.
 TokenizerFiles given_tokenizer(const Job& job) {
   if (job.recipe.init_from.empty()) return {};
-  auto files = read_tokenizer_files(checkpoint_folder(job.recipe.init_from));
-  if (job.data && !files.contains(tokenizer_file_name(job.data->tokenizer_name()))) return {};
-  return files;
+  const auto folder = checkpoint_folder(job.recipe.init_from);
+  if (job.data && tokenizer_digests(folder, job.data->tokenizer_name()).empty()) return {};
+  return read_tokenizer_files(folder);
 }
 
 // Refuses what would end the run before its first step, and prints the plan. Writes nothing.
