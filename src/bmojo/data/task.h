@@ -29,8 +29,8 @@ struct Task {
   std::string text;    // every key with its value: "mqar:pairs=8,length=128,…"
   std::string legend;  // what the ids are, in a line for people
   int64_t length = 0, vocab_size = 0;
-  // Targets and sources come filled with kNotScored and kNoSource. Sources tell what a memory should
-  // have kept: for reports, and for eidetic_rule=oracle. Nothing else reads them.
+  // Targets and sources come filled with kNotScored and kNoSource. Only reports and
+  // eidetic_rule=oracle read the sources: they tell what a memory should have kept.
   std::function<void(Random& random, const TaskRow& row)> fill;
 };
 
