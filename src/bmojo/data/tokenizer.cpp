@@ -191,8 +191,6 @@ std::map<std::string, std::string> tokenizer_digests(const fs::path& folder,
       digests[kVocabFile] = digest_of_text(read_pair(folder));
   }
   if (digests.empty()) add(kSentencePieceFile);
-  // Weights of byte-level BPE are not those of any other kind.
-  if (digests.empty()) add(kByteLevelFile);
   return digests;
 }
 
