@@ -1,6 +1,5 @@
 """The layer is right for its purpose: B'MOJO learns to recall what lies far outside its window, and
-cannot without its eidetic memory; and with few places it learns which tokens to keep. Trainings run
-side by side, with one thread each."""
+cannot without its eidetic memory. Two trainings side by side, with one thread each."""
 
 import subprocess
 import tomllib
@@ -27,13 +26,3 @@ def test_eidetic_memory_recalls_beyond_the_window(bmojo, tmp_path):
     accuracy = accuracies(bmojo, tmp_path, CONFIGS / "demo.toml", {"with": [], "without": WITHOUT})
     assert accuracy["with"] >= 0.95
     assert accuracy["without"] < 0.60
-
-
-def test_a_memory_with_few_places_learns_to_choose(bmojo, tmp_path):
-    """16 pairs among 288 tokens, 32 places. Keeping the first tokens, or none, is not enough."""
-    accuracy = accuracies(bmojo, tmp_path, CONFIGS / "recall-16.toml", {
-        "chosen": [],
-        "first": ["--set", "eidetic_rule=first", "--shadow", "1"],
-        "without": [*WITHOUT, "--shadow", "1"]})
-    assert accuracy["chosen"] >= 0.95
-    assert accuracy["first"] < 0.40 and accuracy["without"] < 0.40
