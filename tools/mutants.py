@@ -1486,6 +1486,20 @@ MUTANTS = [
         "a second signal to the process that started the workers waits for them",
     ),
     Mutant(
+        "pool-does-not-wait", "base/thread_pool.cpp",
+        "wait_until([this] { return state_ == 0; });",
+        "wait_until([] { return true; });",
+        "base/thread_pool ThreadPool.TheCallerWaitsForASlowWorker",
+        "a job ends while a worker is still in its last task",
+    ),
+    Mutant(
+        "pool-loses-exceptions", "base/thread_pool.cpp",
+        "if (!failure_) failure_ = std::current_exception();",
+        "failure_ = nullptr;",
+        "base/thread_pool ThreadPool.ThrowsWhatATaskThrowsAndGoesOn",
+        "what a task throws is lost",
+    ),
+    Mutant(
         "echo-is-a-second", "base/second_signal.h",
         "return now - first > kEcho;",
         "return true;",
