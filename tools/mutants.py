@@ -759,7 +759,7 @@ MUTANTS = [
         "model/dtype Conversion.EveryBf16Pattern", "conversion reads bf16 as f16",
     ),
     Mutant(
-        "bf16-truncates", "model/dtype.cpp",
+        "bf16-truncates", "base/bf16.h",
         "(bits + 0x7fff + ((bits >> 16) & 1)) >> 16;",
         "bits >> 16;",
         "model/dtype Conversion.EveryBf16Rounding", "bf16 is cut off instead of rounded to even",
@@ -1405,8 +1405,8 @@ MUTANTS = [
     ),
     Mutant(
         "product-last-block-only", "kernels/product.cpp",
-        "in.out_stride, end - m, in.N - n, in.add || k > 0);",
-        "in.out_stride, end - m, in.N - n, in.add);",
+        "end - m, in.N - n, in.add || k > 0);",
+        "end - m, in.N - n, in.add);",
         f"{KERNEL}/linears_odd_deep", "of a sum over 1,027 products the last 3 are kept",
     ),
     Mutant(
@@ -1416,11 +1416,32 @@ MUTANTS = [
         f"{KERNEL}/linears_slabs", "of b, laid out in three parts, the last alone is multiplied",
     ),
     Mutant(
-        "product-blocks-in-one-chain", "kernels/product.cpp",
+        "product-blocks-in-one-chain", "kernels/panel-inl.h",
         "constexpr int64_t kDepth = 512; ",
         "constexpr int64_t kDepth = 1024;",
         "kernels/kernels EveryTarget/Kernels.ProductIsItsSumInOrder/AVX2",
         "products are added in blocks of 1,024 instead of 512",
+    ),
+    Mutant(
+        "packed-few-last-block-only", "kernels/packed_product.cpp",
+        "rows, columns - n, k > 0);",
+        "rows, columns - n, false);",
+        "kernels/packed_product EveryTarget/Packing.ProductHasTheBitsOfTheOther/AVX2",
+        "of a sum over more than 512 products of a few rows the last block is kept",
+    ),
+    Mutant(
+        "packed-strips-of-another-task", "kernels/packed_product.cpp",
+        "const float* strip = strips + whole * k + m * depth;",
+        "const float* strip = strips + whole * k;",
+        "kernels/packed_product EveryTarget/Packing.ProductHasTheBitsOfTheOther/AVX2",
+        "rows behind the first 192 are multiplied as the first ones",
+    ),
+    Mutant(
+        "packed-tail-not-zero", "kernels/packed_product.cpp",
+        "last == to.N && k < to.K",
+        "last > to.N && k < to.K",
+        "kernels/packed_product Packed.LayoutIsPanelsOf32WithZerosBehindTheLastRow",
+        "what lies behind the last row of a packed matrix is left as it was",
     ),
     Mutant(
         "attention-rows-turned-wrongly", "kernels/tile-inl.h",

@@ -1,7 +1,6 @@
 #include "bmojo/kernels/product.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "bmojo/kernels/cpu.h"
@@ -12,7 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "bmojo/kernels/tile-inl.h"
+#include "bmojo/kernels/panel-inl.h"
 
 // b is laid out in panels of kPanel columns, which all threads share; a task is some rows of out,
 // and lays out its rows of a in strips of kRowsAtOnce. A strip times a panel is a tile of out that
@@ -23,97 +22,11 @@ HWY_BEFORE_NAMESPACE();
 namespace bmojo::kernels::HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kDepth = 512;                  // of a block, in k
 constexpr int64_t kWidest = 4096;                // columns of b that are laid out at a time
 constexpr int64_t kSlab = 1 << 19;               // numbers of them, but at least a block of k
 constexpr int64_t kPanelsAtOnce = 8;             // laid out by a task
 constexpr int64_t kHighest = 192, kLowest = 24;  // rows of out that a task computes
 static_assert(kHighest % kRowsAtOnce == 0 && kLowest % kRowsAtOnce == 0);
-
-// Eight numbers of kCount lines, side by side: out[k, i] = x(i, k). Of each k all eight places are
-// written, in order.
-template <int64_t kCount>
-HWY_INLINE void pack_eight(const float* HWY_RESTRICT x, int64_t line, float* HWY_RESTRICT out,
-                           int64_t stride) {
-  const hn::FixedTag<float, 8> d;
-  Eight lines[8];
-  each<8>([&](auto i)
-              BMOJO_BODY { lines[i] = i < kCount ? hn::LoadU(d, x + i * line) : hn::Zero(d); });
-  transpose(lines);
-  each<8>([&](auto k) BMOJO_BODY { hn::StoreU(lines[k], d, out + k * stride); });
-}
-
-// Lines of x side by side, in strips of W: out[strip, k, i] = x(strip · W + i, k), 0 behind the
-// last. A line is `line` from the next, its elements are `step` apart. Up to 2 numbers behind out
-// are written.
-template <int64_t W>
-void pack(const float* HWY_RESTRICT x, int64_t line, int64_t step, int64_t lines, int64_t depth,
-          float* HWY_RESTRICT out) {
-  int64_t whole = 0;
-  if (line == 1) {
-    whole = lines / W * W;
-    for (int64_t k = 0; k < depth; ++k)
-      for (int64_t i = 0; i < whole; i += W)
-        std::memcpy(out + i * depth + k * W, x + k * step + i, sizeof(float) * W);
-  } else if (step == 1) {
-    constexpr int64_t kGroup = std::min<int64_t>(W, 8);
-    whole = lines / W * W;
-    for (int64_t i = 0; i < whole; i += W) {
-      int64_t k = 0;
-      for (; k + 8 <= depth; k += 8)
-        for (int64_t g = 0; g < W; g += 8)
-          pack_eight<kGroup>(x + (i + g) * line + k, line, out + i * depth + k * W + g, W);
-      for (; k < depth; ++k)
-        for (int64_t j = 0; j < W; ++j) out[i * depth + k * W + j] = x[(i + j) * line + k];
-    }
-  }
-  for (; whole < lines; whole += W)
-    for (int64_t k = 0; k < depth; ++k)
-      for (int64_t i = 0; i < W; ++i)
-        out[whole * depth + k * W + i] =
-            whole + i < lines ? x[(whole + i) * line + k * step] : 0.0f;
-}
-
-// out [kRowsAtOnce, kPanel] (+)= strip · panel over a block of k.
-template <bool kAdd>
-HWY_INLINE void multiply(const float* HWY_RESTRICT strip, const float* HWY_RESTRICT panel,
-                         int64_t depth, float* HWY_RESTRICT out, int64_t stride) {
-  const Floats d;
-  V a[kRowsAtOnce], b[kRowsAtOnce];
-  each<kRowsAtOnce>([&](auto m) BMOJO_BODY {
-    a[m] = b[m] = zero();
-    expect(out + m * stride, kPanel);
-    hwy::Prefetch(out + m * stride + kPanel - 1);
-  });
-#pragma GCC unroll 4
-  for (int64_t k = 0; k < depth; ++k) {
-    const V left = hn::Load(d, panel + k * kPanel),
-            right = hn::Load(d, panel + k * kPanel + kLanes);
-    each<kRowsAtOnce>([&](auto m) BMOJO_BODY {
-      const V x = all(strip[k * kRowsAtOnce + m]);
-      a[m] = hn::MulAdd(x, left, a[m]);
-      b[m] = hn::MulAdd(x, right, b[m]);
-    });
-  }
-  each<kRowsAtOnce>([&](auto m) BMOJO_BODY {
-    float* row = out + m * stride;
-    store(kAdd ? hn::Add(load(row), a[m]) : a[m], row);
-    store(kAdd ? hn::Add(load(row + kLanes), b[m]) : b[m], row + kLanes);
-  });
-}
-
-// The same for a tile that may be cut off at the end of out.
-HWY_INLINE void multiply(const float* strip, const float* panel, int64_t depth, float* out,
-                         int64_t stride, int64_t rows, int64_t columns, bool add) {
-  if (rows >= kRowsAtOnce && columns >= kPanel)
-    return add ? multiply<true>(strip, panel, depth, out, stride)
-               : multiply<false>(strip, panel, depth, out, stride);
-  HWY_ALIGN float tile[kRowsAtOnce * kPanel];
-  multiply<false>(strip, panel, depth, tile, kPanel);
-  for (int64_t m = 0; m < std::min<int64_t>(rows, kRowsAtOnce); ++m)
-    for (int64_t n = 0; n < std::min(columns, kPanel); ++n)
-      out[m * stride + n] = add ? out[m * stride + n] + tile[m * kPanel + n] : tile[m * kPanel + n];
-}
 
 // Where tasks begin, and the end. They become lower towards it, so that threads are done at the
 // same time however fast each of them is.
@@ -151,8 +64,9 @@ void multiply_rows(const Product& in, const float* panels, int64_t begin, int64_
     for (int64_t n = 0; n < in.N; n += kPanel) {
       const float* panel = panels + count * kPanel * k + n * depth;
       for (int64_t m = begin; m < end; m += kRowsAtOnce)
-        multiply(strips.get() + (m - begin) * depth, panel, depth, in.out + m * in.out_stride + n,
-                 in.out_stride, end - m, in.N - n, in.add || k > 0);
+        multiply_cut<kRowsAtOnce, 2, kPanel>(Strip{strips.get() + (m - begin) * depth}, panel,
+                                             depth, in.out + m * in.out_stride + n, in.out_stride,
+                                             end - m, in.N - n, in.add || k > 0);
     }
   }
 }

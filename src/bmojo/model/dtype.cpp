@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "bmojo/base/bf16.h"
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 
@@ -40,17 +41,6 @@ const DtypeRow& row_of(Dtype dtype) {
 float float_of_f64(double value) { return static_cast<float>(value); }
 
 double f64_of_float(float value) { return value; }
-
-float float_of_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
-uint16_t bf16_of_float(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  // A NaN keeps the payload that fits; one that fits nothing would turn into infinity.
-  const uint32_t high = bits >> 16;
-  const uint32_t nan = (high & 0x7f) != 0 ? high : high | 0x40;
-  return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
-}
 
 float float_of_f16(uint16_t half) {
   const uint32_t sign = uint32_t{half} >> 15 << 31, exponent = (half >> 10) & 0x1f;
