@@ -72,7 +72,7 @@ struct Decoding {
 void compare_with_bandwidth(const Options& options, ThreadPool& pool) {
   const int64_t size = options.megabytes << 20, N = options.N, K = options.K;
   const auto memory = bytes(size);
-  pool.run(size / kPiece, [&](int64_t i) { std::memset(memory.get() + i * kPiece, 1, kPiece); });
+  pool.run(size / kPiece, [&](int64_t i) { std::memset(memory.get() + i * kPiece, 0x3C, kPiece); });
   std::atomic<int64_t> sum = 0;
   const auto x = normal(8 * K);
   std::vector<float> out(static_cast<size_t>(8 * N));

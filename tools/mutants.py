@@ -1430,6 +1430,13 @@ MUTANTS = [
         "of a sum over more than 512 products of a few rows the last block is kept",
     ),
     Mutant(
+        "packed-task-beyond-its-panel", "kernels/packed_product.cpp",
+        "std::min(kColumns, in.w.N - panel * kColumns));",
+        "in.w.N - panel * kColumns);",
+        "kernels/packed_product EveryTarget/Packing.ProductHasTheBitsOfTheOther/AVX2",
+        "a task of a few rows goes on into the columns of the panels behind its own",
+    ),
+    Mutant(
         "packed-strips-of-another-task", "kernels/packed_product.cpp",
         "const float* strip = strips + whole * k + m * depth;",
         "const float* strip = strips + whole * k;",

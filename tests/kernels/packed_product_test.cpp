@@ -80,6 +80,11 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), sizeof(float) * a.size()) == 0;
 }
 
+// The last task first: what a task writes into another's place stays.
+void backward_for(int64_t n, const Task& task) {
+  for (int64_t i = n - 1; i >= 0; --i) task(i);
+}
+
 class Packing : public testing::TestWithParam<std::string> {
  protected:
   Packing() { use_target(GetParam()); }
@@ -107,13 +112,16 @@ void expect_products(const Shape& shape, std::mt19937& engine, ThreadPool& pool)
       if (from_bf16 && type == WeightType::f32) continue;
       const auto right = from_bf16 ? packed(narrow, N, K, type, begins, pool)
                                    : packed(w, N, K, type, begins, pool);
-      auto alone = before, shared = before;
+      auto alone = before, backward = before, shared = before;
       PackedProduct in = {M, {x.data(), x_stride}, right.matrix, alone.data(), stride};
       packed_product(in, serial_for);
+      in.out = backward.data();
+      packed_product(in, backward_for);
       in.out = shared.data();
       packed_product(in, pool);
       EXPECT_TRUE(same_bits(alone, expected))
           << M << " " << N << " " << K << (type == WeightType::f32 ? " f32" : " bf16");
+      EXPECT_TRUE(same_bits(backward, expected)) << M << " " << N << " " << K << " backward";
       EXPECT_TRUE(same_bits(shared, expected)) << M << " " << N << " " << K << " on two threads";
     }
   }

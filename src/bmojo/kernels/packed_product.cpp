@@ -72,7 +72,8 @@ void all_few_rows(const PackedProduct& in, const ParallelFor& parallel) {
   run(parallel, (count + each_task - 1) / each_task, [&](int64_t task) HWY_ATTR {
     const int64_t end = std::min(count, (task + 1) * each_task);
     for (int64_t panel = task * each_task; panel < end; ++panel)
-      few_rows(in, panels + panel * size, in.out + panel * kColumns, in.w.N - panel * kColumns);
+      few_rows(in, panels + panel * size, in.out + panel * kColumns,
+               std::min(kColumns, in.w.N - panel * kColumns));
   });
 }
 
