@@ -129,30 +129,14 @@ HWY_INLINE void add_outer(const float* HWY_RESTRICT weights, const float* HWY_RE
   });
 }
 
-// Calls work(integral constant M, first) over [0, count), kRowsAtOnce at a time and then the rest.
-template <typename Work>
+// Calls work(integral constant M, first) over [0, count), Most at a time and then the rest.
+template <int Most = kRowsAtOnce, typename Work>
 HWY_INLINE void in_steps(int64_t count, const Work& work) {
   int64_t i = 0;
-  for (; i + kRowsAtOnce <= count; i += kRowsAtOnce)
-    work(std::integral_constant<int, kRowsAtOnce>(), i);
-  switch (count - i) {
-    case 7:
-      return work(std::integral_constant<int, 7>(), i);
-    case 6:
-      return work(std::integral_constant<int, 6>(), i);
-    case 5:
-      return work(std::integral_constant<int, 5>(), i);
-    case 4:
-      return work(std::integral_constant<int, 4>(), i);
-    case 3:
-      return work(std::integral_constant<int, 3>(), i);
-    case 2:
-      return work(std::integral_constant<int, 2>(), i);
-    case 1:
-      return work(std::integral_constant<int, 1>(), i);
-    default:
-      return;
-  }
+  for (; i + Most <= count; i += Most) work(std::integral_constant<int, Most>(), i);
+  each<Most - 1>([&](auto m) BMOJO_BODY {
+    if (count - i == m + 1) work(std::integral_constant<int, m + 1>(), i);
+  });
 }
 
 }  // namespace bmojo::kernels::HWY_NAMESPACE
