@@ -1,6 +1,7 @@
 #include "bmojo/kernels/rotary_table.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "bmojo/base/error.h"
 #include "bmojo/kernels/cpu.h"
@@ -126,8 +127,8 @@ long double exp2_of(long double x) {
 HWY_EXPORT(fill);
 
 std::vector<double> rotary_frequencies(int64_t half, double theta) {
-  require(theta > 0 && theta < 1e30,
-          "rotary_frequencies: theta must be above 0 and below 1e30, got {}", theta);
+  require(theta > 0 && std::isfinite(theta),
+          "rotary_frequencies: theta must be finite and above 0, got {}", theta);
   const long double log2_theta = log2_of(theta);
   std::vector<double> out;
   for (int64_t j = 0; j < half; ++j)
