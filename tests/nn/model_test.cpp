@@ -6,6 +6,7 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/model/init.h"
+#include "bmojo/nn/product.h"
 #include "tests/nn/support.h"
 #include "tests/temp_folder.h"
 
@@ -100,6 +101,19 @@ TEST(Model, FloatAndBfloat16) {
       EXPECT_EQ(model.forward(ids.narrow(1, 0, 1), out.state).hidden.scalar_type(), type);
     }
   }
+}
+
+// Of the width of two blocks of kernels::product, whose order torch's product does not have.
+TEST(Model, LogitsAreTheProductOfEveryMap) {
+  auto config = small_config();
+  config.hidden_size = 700;
+  const Model model(config, strong_parameters(config, 1, at::kFloat));
+  const EveryProduct every;
+  const auto hidden = at::randn({2, 3, 700});
+  const auto& head = model.parameter(config.tied_embeddings ? "embedding.weight" : "head.weight");
+  EXPECT_TRUE(
+      test::same_bits(model.logits(hidden).flatten(0, 1), product(hidden.flatten(0, 1), head.t())));
+  EXPECT_TRUE(test::same_bits(model.logits(hidden[1][2]), model.logits(hidden)[1][2]));
 }
 
 TEST(Model, FreshWeightsAreMambasAndGpt2s) {

@@ -2,14 +2,15 @@
 
 #include <torch/torch.h>
 
-#include <cmath>
 #include <limits>
 
 #include "bmojo/base/error.h"
+#include "bmojo/kernels/predictor_weights.h"
 #include "bmojo/nn/causal_conv.h"
 #include "bmojo/nn/innovation.h"
 #include "bmojo/nn/linears.h"
 #include "bmojo/nn/memory_attention.h"
+#include "bmojo/nn/negative_exp.h"
 #include "bmojo/nn/rows.h"
 #include "bmojo/nn/selective_scan.h"
 #include "bmojo/nn/swiglu.h"
@@ -104,7 +105,7 @@ Layer::Mapped Layer::map(const at::Tensor& u) const {
   const auto y = linears(u, groups);
   auto next = y.begin();
   Mapped out;
-  if (in_.defined()) out.xz = in_bias_.defined() ? at::linear(u, in_, in_bias_) : *next++;
+  if (in_.defined()) out.xz = in_bias_.defined() ? linear_map(u, in_, in_bias_) : *next++;
   if (q_.defined()) {
     out.q = *next++;
     out.k = *next++;
@@ -133,29 +134,26 @@ at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& sta
                                          .z = parts[1],
                                          .B = dbc[1],
                                          .C = dbc[2],
-                                         .A = -widen(a_log_).exp(),
+                                         .A = negative_exp(a_log_),
                                          .D = widen(d_),
                                          .dt_bias = widen(dt_bias_),
                                          .h0 = state.ssm,
                                          .starts = layout.resets ? layout.starts : at::Tensor(),
                                          .lengths = lengths_of(layout)});
   next.ssm = h;
-  return out_bias_.defined() ? at::linear(read, out_, out_bias_) : linear_map(read, out_);
+  return out_bias_.defined() ? linear_map(read, out_, out_bias_) : linear_map(read, out_);
 }
 
 // ŷ_t = Σ_{i=1..k} c_i · y_{t-i}, c_i ∝ γ^(i-1);  ε_t = rms over channels of (y_t - ŷ_t)
 at::Tensor Layer::innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
                              LayerState& next) const {
-  const int64_t k = config_.predictor_taps;
-  double total = 0;
-  for (int64_t i = 0; i < k; ++i) total += std::pow(config_.predictor_decay, i);
-  std::vector<double> c;
-  for (int64_t i = 0; i < k; ++i) c.push_back(std::pow(config_.predictor_decay, i) / total);
-  const auto [epsilon, tail] = nn::innovation({.y = y,
-                                               .tail = state.outputs,
-                                               .positions = layout.positions,
-                                               .lengths = lengths_of(layout),
-                                               .coefficients = c});
+  const auto [epsilon, tail] =
+      nn::innovation({.y = y,
+                      .tail = state.outputs,
+                      .positions = layout.positions,
+                      .lengths = lengths_of(layout),
+                      .coefficients = kernels::predictor_weights(config_.predictor_taps,
+                                                                 config_.predictor_decay)});
   next.outputs = tail;
   return epsilon;
 }

@@ -109,4 +109,10 @@ at::Tensor linear_map(const at::Tensor& x, const at::Tensor& weight) {
   return linears(x, {{weight}})[0];
 }
 
+at::Tensor linear_map(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  check_shape("linear_map", "bias", bias, {weight.size(0)});
+  check_like("linear_map", "bias", bias, x);
+  return use_kernel({x}) ? linear_map(x, weight) + bias : at::linear(x, weight, bias);
+}
+
 }  // namespace bmojo::nn

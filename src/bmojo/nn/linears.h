@@ -13,5 +13,7 @@ std::vector<at::Tensor> linears(const at::Tensor& x,
                                 const std::vector<std::vector<at::Tensor>>& groups);
 // One map.
 at::Tensor linear_map(const at::Tensor& x, const at::Tensor& weight);
+// One map, then bias [O] added to its product.
+at::Tensor linear_map(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace bmojo::nn

@@ -8,6 +8,7 @@
 #include "bmojo/model/init.h"
 #include "bmojo/model/tensors.h"
 #include "bmojo/nn/linear_cross_entropy.h"
+#include "bmojo/nn/linears.h"
 #include "bmojo/nn/recompute.h"
 #include "bmojo/nn/rows.h"
 
@@ -160,7 +161,7 @@ const at::Tensor& Model::head() const {
   return parameter(config_.tied_embeddings ? "embedding.weight" : "head.weight");
 }
 
-at::Tensor Model::logits(const at::Tensor& hidden) const { return at::linear(hidden, head()); }
+at::Tensor Model::logits(const at::Tensor& hidden) const { return linear_map(hidden, head()); }
 
 at::Tensor Model::loss(const at::Tensor& hidden, const at::Tensor& targets, double scale) const {
   return linear_cross_entropy(hidden.flatten(0, -2), head(), targets.flatten(), scale);

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "bmojo/kernels/rotary.h"
+#include "bmojo/kernels/rotary_table.h"
 #include "bmojo/nn/fused.h"
 
 namespace bmojo::nn {
@@ -41,6 +42,20 @@ struct FusedRotary : torch::autograd::Function<FusedRotary> {
   }
 };
 
+Angles table_of(const at::Tensor& position, int64_t half, double theta) {
+  const auto from = position.contiguous();
+  auto shape = position.sizes().vec();
+  shape.push_back(half);
+  const auto frequency = kernels::rotary_frequencies(half, theta);
+  const Angles out = {at::empty(shape, at::kFloat), at::empty(shape, at::kFloat)};
+  kernels::rotary_table({.T = from.numel(),
+                         .half = half,
+                         .position = from.const_data_ptr<int64_t>(),
+                         .frequency = frequency.data()},
+                        out.cos.data_ptr<float>(), out.sin.data_ptr<float>(), parallel_for);
+  return out;
+}
+
 }  // namespace
 
 Angles rotary_angles(const at::Tensor& position, int64_t d, double theta, at::ScalarType type) {
@@ -50,6 +65,8 @@ Angles rotary_angles(const at::Tensor& position, int64_t d, double theta, at::Sc
           position.defined() ? c10::toString(position.scalar_type()) : "none");
   require(d > 0 && d % 2 == 0, "{}: d must be even, got {}", kName, d);
   const int64_t half = d / 2;
+  if (position.is_cpu() && type == at::kFloat && use_kernel({}))
+    return table_of(position, half, theta);
   const auto options = position.options().dtype(at::kDouble);
   const auto frequency = at::pow(theta, at::arange(half, options) / -static_cast<double>(half));
   const auto angle = position.unsqueeze(-1) * frequency;
