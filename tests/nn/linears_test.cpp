@@ -78,6 +78,18 @@ TEST_P(LinearMaps, TakesAnyShapeTypeAndStrides) {
   EXPECT_TRUE(linears(x, {}).empty());
 }
 
+TEST_P(LinearMaps, ABiasIsAddedToTheProduct) {
+  std::vector<at::Tensor> in = {normal({3, 7, 13}, 1, 1), normal({5, 13}, 1, 2), normal({5}, 1, 3)};
+  for (auto& x : in) x.requires_grad_(true);
+  const auto actual = linear_map(in[0], in[1], in[2]), expected = at::linear(in[0], in[1], in[2]);
+  EXPECT_TRUE(same_bits(actual, linear_map(in[0], in[1]) + in[2]));
+  EXPECT_LE(relative_error(actual, expected), 1e-6);
+  const auto grad = normal({3, 7, 5}, 1, 4);
+  const auto to = torch::autograd::grad({actual}, in, {grad}),
+             wanted = torch::autograd::grad({expected}, in, {grad});
+  for (size_t i = 0; i < 3; ++i) EXPECT_LE(relative_error(to[i], wanted[i]), 1e-6) << i;
+}
+
 TEST_P(LinearMaps, IsRightWhereInputsAreFrozenOrResultsUnused) {
   for (const int64_t L : {5, 1100}) {
     auto x = normal({2, L, 8}, 1, 1), a = normal({4, 8}, 1, 2), b = normal({3, 8}, 1, 3);

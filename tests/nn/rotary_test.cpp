@@ -38,6 +38,25 @@ TEST(Rotary, EverySplitAndEveryStepGivesTheSameBits) {
   });
 }
 
+// Half a unit in the last place, and what one of a double makes of an angle of 2^24.
+TEST(Rotary, AnglesInFloatAreThoseOfDoubleRounded) {
+  const auto position = at::cat({at::arange(300, at::kLong), at::arange(300, at::kLong) * 55'924});
+  for (const double theta : {100.0, 1e4, 1e6}) {
+    const auto exact = rotary_angles(position.view({2, 300}), 22, theta, at::kDouble);
+    test::on_every_target([&] {
+      const auto table = rotary_angles(position.view({2, 300}), 22, theta, at::kFloat);
+      const auto error = [](const at::Tensor& x, const at::Tensor& y) {
+        return (x.to(at::kDouble) - y).abs().max().item<double>();
+      };
+      EXPECT_EQ(table.cos.sizes(), exact.cos.sizes());
+      EXPECT_LE(error(table.cos, exact.cos), 0x1p-25 + 8e-9);
+      EXPECT_LE(error(table.sin, exact.sin), 0x1p-25 + 8e-9);
+      EXPECT_TRUE(same_bits(table.cos,
+                            rotary_angles(position, 22, theta, at::kFloat).cos.view({2, 300, 11})));
+    });
+  }
+}
+
 TEST(Rotary, ProductsDependOnTheDistanceAloneHoweverFar) {
   const auto q = normal({1, 2, 16}, 1, 1), k = normal({1, 2, 16}, 1, 2);
   const auto product = [&](int64_t at) {
