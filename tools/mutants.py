@@ -634,13 +634,6 @@ MUTANTS = [
         f"{KERNEL}/rotary_odd_b", "gradients are turned forwards",
     ),
     Mutant(
-        "rotary-table-half-pi-in-one-part", "kernels/rotary_table.cpp",
-        "r = hn::NegMulAdd(n, wide(0x1.1a62633145c07p-54), r);",
-        "",
-        "kernels/arithmetic RotaryTable.IsExactToItsLastPlaceAtEveryPosition",
-        "far positions are turned by n times the rounding of π/2 too much",
-    ),
-    Mutant(
         "bias-kernel-mean-of-places", "kernels/eidetic_bias.cpp",
         "if (!there || there[j]) {",
         "if (!there || j >= 0) {",
