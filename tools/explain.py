@@ -1,5 +1,6 @@
 """Draws what `bmojo explain --json` tells of one sequence: `explain.py --out F.png --layer N`, the
-JSON on standard input.
+JSON on standard input; with `--realization` in place of a layer what `explain --realization` tells
+(explain_realization.py).
 
 Above, the innovation of every token, and which tokens the eidetic memory kept or let go. Below, a
 row for every answer: where its attention went.
@@ -9,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+import explain_realization
 from metrics import Mistake, is_number
 from plot import PIXELS_AN_INCH, Parser, check_out, run, save
 
@@ -174,10 +176,16 @@ def draw(told, number, path):
 def explain(arguments):
     parser = Parser(prog="explain", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, metavar="F.png", help="picture to write")
-    parser.add_argument("--layer", type=int, required=True, metavar="N", help="layer to draw")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--layer", type=int, metavar="N", help="layer to draw")
+    what.add_argument("--realization", action="store_true", help="draw poles, memories, innovations")
     options = parser.parse_args(arguments)
     check_out(options.out)
-    draw(json.load(sys.stdin), options.layer, options.out)
+    told = json.load(sys.stdin)
+    if options.realization:
+        explain_realization.draw(told, options.out, MEMORIES)
+    else:
+        draw(told, options.layer, options.out)
 
 
 def main(arguments=None):

@@ -126,15 +126,9 @@ MUTANTS = [
     ),
     Mutant(
         "a-sign", "nn/layer.cpp",
-        ".A = negative_exp(a_log_),",
-        ".A = -negative_exp(a_log_),",
+        "A = -widen(a_log_).exp(),",
+        "A = widen(a_log_).exp(),",
         ORACLE, "A = +exp(A_log): the state grows",
-    ),
-    Mutant(
-        "predictor-decay-off-by-one", "kernels/predictor_weights.cpp",
-        "c.push_back(power);",
-        "c.push_back(power * gamma);",
-        ORACLE, "c_i = γ^i / Σ instead of γ^(i−1) / Σ",
     ),
     Mutant(
         "innovation-detached", "nn/layer.cpp",
@@ -283,6 +277,12 @@ MUTANTS = [
         PACK, "the predictor alone reads across a document's start",
     ),
     Mutant(
+        "predictor-decay-off-by-one", "nn/innovation.cpp",
+        "c.push_back(std::pow(config.predictor_decay, i) / total);",
+        "c.push_back(std::pow(config.predictor_decay, i + 1) / total);",
+        ORACLE, "c_i = γ^i / Σ instead of γ^(i−1) / Σ",
+    ),
+    Mutant(
         "predictor-span-short", "nn/innovation.cpp",
         "for (int64_t i = 1; i <= k; ++i)",
         "for (int64_t i = 1; i < k; ++i)",
@@ -297,14 +297,14 @@ MUTANTS = [
     ),
     Mutant(
         "innovation-sum", "nn/innovation.cpp",
-        "safe_sqrt(error.square().mean(-1))",
-        "safe_sqrt(error.square().sum(-1))",
+        "safe_sqrt(prediction_error(in).square().mean(-1))",
+        "safe_sqrt(prediction_error(in).square().sum(-1))",
         ORACLE, "ε is a sum over channels instead of a mean",
     ),
     Mutant(
         "innovation-without-root", "nn/innovation.cpp",
-        "safe_sqrt(error.square().mean(-1))",
-        "error.square().mean(-1)",
+        "safe_sqrt(prediction_error(in).square().mean(-1))",
+        "prediction_error(in).square().mean(-1)",
         ORACLE, "ε is a mean square without its root",
     ),
     Mutant(

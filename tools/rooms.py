@@ -14,7 +14,7 @@ ARROWS = {
     "realization": set(),
     "nn": {"kernels", "model", "base"},
     "train": {"nn", "kernels", "data", "model", "base"},
-    "cli": {"kernels", "model", "base", "data", "nn", "train"},
+    "cli": {"kernels", "model", "base", "data", "realization", "nn", "train"},
 }
 TORCH_ROOMS = {"nn", "train"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')

@@ -8,6 +8,7 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/progress.h"
+#include "bmojo/cli/explained_realization.h"
 #include "bmojo/cli/explanation.h"
 #include "bmojo/cli/script.h"
 #include "bmojo/cli/torch_verbs.h"
@@ -22,6 +23,7 @@ struct Options {
   std::string model, task, ids, out;
   std::vector<std::string> set;
   int64_t number = kNotGiven, layer = kNotGiven;
+  bool realization = false;
 };
 
 void check(const Options& options) {
@@ -29,6 +31,8 @@ void check(const Options& options) {
           options.task.empty() ? "neither" : "both");
   require(options.number == kNotGiven || !options.task.empty(),
           "explain: --number cannot be given with --ids; it counts the sequences of a --task");
+  require(options.layer == kNotGiven || !options.realization,
+          "explain: --layer cannot be given with --realization; it shows every layer");
 }
 
 train::Batch given_sequence(const std::vector<int64_t>& ids) {
@@ -42,7 +46,7 @@ Json numbers(const at::Tensor& x) {
   return std::vector<int64_t>(x.data_ptr<int64_t>(), x.data_ptr<int64_t>() + x.numel());
 }
 
-// {"task", "ids", "targets"} and all that explain() tells.
+// {"task", "ids", "targets"} and all that explain() or explain_realization() tells.
 Json explain_given(const nn::Model& model, const Options& options) {
   Json told = {{"task", nullptr}, {"ids", nullptr}};
   train::Batch sequence;
@@ -59,7 +63,8 @@ Json explain_given(const nn::Model& model, const Options& options) {
     told["targets"] = numbers(sequence.targets);
   }
   told["ids"] = numbers(sequence.ids);
-  told.update(explain(model, sequence));
+  told.update(options.realization ? explain_realization(model, sequence)
+                                  : explain(model, sequence));
   return told;
 }
 
@@ -114,6 +119,13 @@ void print_table(const Json& told, int64_t layer) {
                grouped(std::ssize(each["dropped"])));
 }
 
+void print_all_layers(const Json& told) {
+  fmt::print("{}{} tokens, layer by layer\n",
+             told["task"].is_null() ? "" : told["task"].get<std::string>() + "\n",
+             grouped(std::ssize(told["ids"])));
+  print_realization(told);
+}
+
 void run_explain(const Options& options) {
   check(options);
   std::optional<Script> script;
@@ -126,13 +138,16 @@ void run_explain(const Options& options) {
   const int64_t layer = options.layer == kNotGiven ? telling_layer(model.config()) : options.layer;
   const auto told = explain_given(model, options);
   if (script) {
-    const auto messages = run_script(
-        *script, {"--out=" + options.out, fmt::format("--layer={}", layer)}, told.dump());
+    const auto what =
+        options.realization ? std::string("--realization") : fmt::format("--layer={}", layer);
+    const auto messages = run_script(*script, {"--out=" + options.out, what}, told.dump());
     if (!options.common.quiet) print_stderr(messages);
   }
   if (options.common.json) return print_json(told);
-  print_table(told, layer);
-  if (script) fmt::print("\n{}: layer {}\n", options.out, layer);
+  options.realization ? print_all_layers(told) : print_table(told, layer);
+  if (script)
+    fmt::print("\n{}: {}\n", options.out,
+               options.realization ? "every layer" : fmt::format("layer {}", layer));
 }
 
 }  // namespace
@@ -153,6 +168,8 @@ void add_explain_verb(CLI::App& app) {
              {"--layer", "Layer to show (default: the last with eidetic memory)", 0,
               int64_t{1} << 40, "N"},
              options->layer);
+  verb->add_flag("--realization", options->realization,
+                 "The layers as linear systems: poles, memories");
   verb->add_option("--out", options->out, "Also draw it")->option_text("F.png");
   add_memory_settings(*verb, options->set);
   add_common(*verb, options->common);

@@ -19,8 +19,6 @@ namespace {
 using Positions = std::vector<int64_t>;
 
 constexpr size_t kKeysShown = 8;
-constexpr std::array kMemories = {"eidetic", "fading", "window"};  // as nn::Memory
-constexpr std::array kKinds = {"bmojo", "ssm", "attention"};       // as LayerKind
 
 // What a layer held, chunk by chunk.
 struct History {
@@ -121,9 +119,14 @@ class Reader {
   }
 
   Json read() {
-    const int64_t length = sequence_.ids.size(1);
-    for (int64_t from = 0; from < length; from += train::kEvalSegment)
-      read_segment(from, std::min(train::kEvalSegment, length - from));
+    nn::CallOptions call;
+    call.keep_attention = true;
+    read_segments(model_, sequence_, call, [&](const nn::Output& out, int64_t from, int64_t count) {
+      for (size_t i = 0; i < histories_.size(); ++i)
+        follow(histories_[i], out, i, model_.config().window);
+      for (const auto t : asked_)
+        if (t >= from && t < from + count) answers_.push_back(answer(out, t, t - from));
+    });
     const auto& config = model_.config();
     Json layers = Json::array();
     for (size_t i = 0; i < histories_.size(); ++i)
@@ -137,20 +140,6 @@ class Reader {
   }
 
  private:
-  void read_segment(int64_t from, int64_t count) {
-    const auto part = train::columns(sequence_, from, count);
-    nn::CallOptions call;
-    call.wanted = train::wanted_of(model_.config(), part);
-    call.keep_attention = true;
-    auto out = model_.forward(part.ids, state_, call);
-    for (size_t i = 0; i < histories_.size(); ++i)
-      follow(histories_[i], out, i, model_.config().window);
-    for (const auto t : asked_)
-      if (t >= from && t < from + count) answers_.push_back(answer(out, t, t - from));
-    state_ = std::move(out.state);
-    check_interrupted();
-  }
-
   // The token at `position` stands at `column` of the call.
   Json answer(const nn::Output& out, int64_t position, int64_t column) const {
     const auto logits = model_.logits(out.hidden[0][column]);
@@ -189,11 +178,26 @@ class Reader {
   const train::Batch& sequence_;
   Positions targets_, sources_, asked_;
   std::vector<History> histories_;  // a layer each
-  nn::State state_;
   Json answers_ = Json::array();
 };
 
 }  // namespace
+
+void read_segments(
+    const nn::Model& model, const train::Batch& sequence, nn::CallOptions call,
+    const std::function<void(const nn::Output& out, int64_t from, int64_t count)>& visit) {
+  const int64_t length = sequence.ids.size(1);
+  nn::State state;
+  for (int64_t from = 0; from < length; from += train::kEvalSegment) {
+    const int64_t count = std::min(train::kEvalSegment, length - from);
+    const auto part = train::columns(sequence, from, count);
+    call.wanted = train::wanted_of(model.config(), part);
+    auto out = model.forward(part.ids, state, call);
+    visit(out, from, count);
+    state = std::move(out.state);
+    check_interrupted();
+  }
+}
 
 Json explain(const nn::Model& model, const train::Batch& sequence) {
   torch::NoGradGuard no_grad;

@@ -2,9 +2,11 @@
 
 #include <torch/torch.h>
 
+#include <array>
 #include <cmath>
 
 #include "bmojo/base/error.h"
+#include "bmojo/nn/memory_attention.h"
 #include "bmojo/nn/types.h"
 
 namespace bmojo::nn {
@@ -17,7 +19,38 @@ SeenKey key_at(const AttentionInput& in, const Layout& layout, int64_t piece, in
   return {Memory::window, layout.window.oldest[piece] + j - m - in.num_fading};
 }
 
+// The attention as it was, but with the values of all keys of other memories 0. A row of the pool
+// may serve two memories, so there the value is 0 in a copy, and such keys name the copy.
+at::Tensor with_values_of(Memory memory, const AttentionInput& in, const at::Tensor& pool,
+                          const QueryRuns& runs) {
+  auto silent = pool.clone();
+  silent.select(1, 1).zero_();
+  const int64_t m = in.eidetic.defined() ? in.eidetic.size(1) : 0, S = in.keys.index.size(1);
+  const std::array border = {int64_t{0}, m, m + in.num_fading, S};
+  const auto which = static_cast<size_t>(memory);
+  auto index = in.keys.index + pool.size(0);
+  const auto own = at::indexing::Slice(border[which], border[which + 1]);
+  index.index_put_({at::indexing::Slice(), own}, in.keys.index.index({at::indexing::Slice(), own}));
+  return memory_attention({.q = in.q,
+                           .pool = at::cat({pool, silent}),
+                           .bias = in.bias,
+                           .runs = runs,
+                           .keys = {index, in.keys.from, in.keys.until}});
+}
+
 }  // namespace
+
+at::Tensor attention_part(const AttentionInput& in, const QueryRuns& runs, Memory memory) {
+  require(in.q.defined(), "attention_part: attention must be kept by its call, got none");
+  return with_values_of(memory, in, in.pool, runs);
+}
+
+at::Tensor attention_share(const AttentionInput& in, const QueryRuns& runs, Memory memory) {
+  require(in.q.defined(), "attention_share: attention must be kept by its call, got none");
+  auto ones = in.pool.clone();
+  ones.select(1, 1).fill_(1);
+  return with_values_of(memory, in, ones, runs).select(-1, 0);
+}
 
 AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t row,
                                    int64_t column) {

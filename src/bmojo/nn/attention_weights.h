@@ -12,8 +12,8 @@
 
 namespace bmojo::nn {
 
-// What the attention of a layer was computed from, as MemoryAttention has it. The keys of a piece
-// are eidetic, then fading, then those of the window.
+// What the attention of a layer was computed from, as MemoryAttention has it, and what came of it.
+// The keys of a piece are eidetic, then fading, then those of the window.
 struct AttentionInput {
   at::Tensor q;            // [T, H, d]; undefined: not kept, or a layer without attention
   at::Tensor pool;         // [R, 2, G, d]
@@ -21,6 +21,7 @@ struct AttentionInput {
   KeyList keys;            // [P, S]
   at::Tensor eidetic;      // [P, m] positions of the eidetic keys; undefined: none
   int64_t num_fading = 0;  // fading keys a piece
+  at::Tensor mixed;        // [T, H, d] Σ_j a_j v_j
 };
 
 enum class Memory { eidetic, fading, window };
@@ -42,5 +43,12 @@ struct AttentionWeights {
 // computed here, one token at a time, for people to look at.
 AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t row,
                                    int64_t column);
+
+// [T, H, d]: what the keys of one memory add to `mixed`, of all tokens at once. The three parts sum
+// to it.
+at::Tensor attention_part(const AttentionInput& in, const QueryRuns& runs, Memory memory);
+
+// [T, H]: the share of its weight that each query gave to one memory. The three shares sum to 1.
+at::Tensor attention_share(const AttentionInput& in, const QueryRuns& runs, Memory memory);
 
 }  // namespace bmojo::nn

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "bmojo/kernels/innovation.h"
 #include "bmojo/nn/fused.h"
 #include "bmojo/nn/history.h"
@@ -69,14 +71,27 @@ InnovationResult innovation(const Innovation& in) {
 }
 
 InnovationResult innovation_reference(const Innovation& in) {
+  return {without_padding(safe_sqrt(prediction_error(in).square().mean(-1)), in.lengths),
+          next_tail(at::cat({in.tail, in.y}, 1), std::ssize(in.coefficients), in.lengths)};
+}
+
+std::vector<double> predictor(const Config& config) {
+  double total = 0;
+  for (int64_t i = 0; i < config.predictor_taps; ++i) total += std::pow(config.predictor_decay, i);
+  std::vector<double> c;
+  for (int64_t i = 0; i < config.predictor_taps; ++i)
+    c.push_back(std::pow(config.predictor_decay, i) / total);
+  return c;
+}
+
+at::Tensor prediction_error(const Innovation& in) {
   const int64_t k = std::ssize(in.coefficients);
   const auto source = at::cat({in.tail, in.y}, 1);
   auto error = widen(in.y);
   for (int64_t i = 1; i <= k; ++i)
     error = error -
             in.coefficients[static_cast<size_t>(i - 1)] * widen(shifted(source, i, in.positions));
-  return {without_padding(safe_sqrt(error.square().mean(-1)), in.lengths),
-          next_tail(source, k, in.lengths)};
+  return error;
 }
 
 }  // namespace bmojo::nn

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "bmojo/model/config.h"
+
 namespace bmojo::nn {
 
 // How far each output lies from its prediction. Shapes: B rows, L tokens, D channels, k taps.
@@ -27,5 +29,10 @@ struct InnovationResult {
 InnovationResult innovation(const Innovation& in);
 // Plain tensor operations: any device and float type.
 InnovationResult innovation_reference(const Innovation& in);
+
+// c_1 … c_k of a config: c_i ∝ γ^(i-1), summing to 1.
+std::vector<double> predictor(const Config& config);
+// [B, L, D]: y_t - Σ_{i=1..k} c_i y_{t-i}, of which ε_t is the root mean square.
+at::Tensor prediction_error(const Innovation& in);
 
 }  // namespace bmojo::nn

@@ -78,7 +78,7 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
   const auto u = rms_norm(x, norm_, config_.norm_eps);
   auto in = map(u);
   at::Tensor y;
-  if (kind_ != LayerKind::attention) y = ssm(std::move(in.xz), layout, state, out.state);
+  if (kind_ != LayerKind::attention) y = ssm(std::move(in.xz), layout, state, call, out);
   auto change = y;
   if (kind_ != LayerKind::ssm) change = attend(std::move(in), y, layout, state, call, out);
   if (kind_ == LayerKind::bmojo && config_.fading_residual) change = change + y;
@@ -115,7 +115,7 @@ Layer::Mapped Layer::map(const at::Tensor& u) const {
 }
 
 at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& state,
-                      LayerState& next) const {
+                      const LayerCall& call, LayerOutput& out) const {
   const int64_t E = config_.ssm_inner_size, N = config_.ssm_state_size, R = config_.ssm_dt_rank;
   const auto parts = xz.split(E, -1);
   // x̄ = silu(Σ_i tap_i ⊙ x_{t-i} + bias)
@@ -125,35 +125,36 @@ at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& sta
                                                       .tail = state.conv_tail,
                                                       .positions = layout.positions,
                                                       .lengths = lengths_of(layout)});
-  next.conv_tail = conv_tail;
+  out.state.conv_tail = conv_tail;
 
   const auto dbc = linear_map(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);
+  const auto dt = linear_map(dbc[0], dt_), A = -widen(a_log_).exp(), dt_bias = widen(dt_bias_);
   // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t B_t x̄_t;  y_t = W_out ((C_t·h_t + D ⊙ x̄_t) ⊙ silu(z_t))
   const auto [read, h] = selective_scan({.x = x_bar,
-                                         .dt = linear_map(dbc[0], dt_),
+                                         .dt = dt,
                                          .z = parts[1],
                                          .B = dbc[1],
                                          .C = dbc[2],
-                                         .A = negative_exp(a_log_),
+                                         .A = A,
                                          .D = widen(d_),
-                                         .dt_bias = widen(dt_bias_),
+                                         .dt_bias = dt_bias,
                                          .h0 = state.ssm,
                                          .starts = layout.resets ? layout.starts : at::Tensor(),
                                          .lengths = lengths_of(layout)});
-  next.ssm = h;
-  return out_bias_.defined() ? linear_map(read, out_, out_bias_) : linear_map(read, out_);
+  out.state.ssm = h;
+  const auto y = out_bias_.defined() ? at::linear(read, out_, out_bias_) : linear_map(read, out_);
+  if (call.keep_ssm) out.ssm = {.dt = widen(dt), .dt_bias = dt_bias, .A = A, .y = y};
+  return y;
 }
 
 // ŷ_t = Σ_{i=1..k} c_i · y_{t-i}, c_i ∝ γ^(i-1);  ε_t = rms over channels of (y_t - ŷ_t)
 at::Tensor Layer::innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
                              LayerState& next) const {
-  const auto [epsilon, tail] =
-      nn::innovation({.y = y,
-                      .tail = state.outputs,
-                      .positions = layout.positions,
-                      .lengths = lengths_of(layout),
-                      .coefficients = kernels::predictor_weights(config_.predictor_taps,
-                                                                 config_.predictor_decay)});
+  const auto [epsilon, tail] = nn::innovation({.y = y,
+                                               .tail = state.outputs,
+                                               .positions = layout.positions,
+                                               .lengths = lengths_of(layout),
+                                               .coefficients = predictor(config_)});
   next.outputs = tail;
   return epsilon;
 }
@@ -213,15 +214,16 @@ at::Tensor Layer::attend(Mapped in, const at::Tensor& y, const Layout& layout,
       rows_at(pool, from_row(layout.next_window, first.window).view({B, layout.window_rows_out}));
   q = q.flatten(0, 1);
   const auto list = keys.list();
+  const auto mixed = memory_attention(
+      {.q = q, .pool = pool, .bias = keys.bias, .runs = layout.queries, .keys = list});
   if (call.keep_attention)
     out.attention = {.q = q,
                      .pool = pool,
                      .bias = keys.bias,
                      .keys = list,
                      .eidetic = out.visible,
-                     .num_fading = fades() ? layout.fading.index.size(1) : 0};
-  const auto mixed = memory_attention(
-      {.q = q, .pool = pool, .bias = keys.bias, .runs = layout.queries, .keys = list});
+                     .num_fading = fades() ? layout.fading.index.size(1) : 0,
+                     .mixed = mixed};
   return linear_map(mixed.view({B, layout.length, -1}), o_);
 }
 

@@ -13,6 +13,7 @@
 #include "bmojo/nn/norm.h"
 #include "bmojo/nn/rotary.h"
 #include "bmojo/nn/selection.h"
+#include "bmojo/nn/ssm_trace.h"
 #include "bmojo/nn/state.h"
 
 namespace bmojo::nn {
@@ -27,6 +28,7 @@ struct LayerCall {
   at::Tensor selection;  // as LayerOutput has it: used in place of the layer's own choice
   SoftCut cut;           // training only
   bool keep_attention = false;  // for attention_weights()
+  bool keep_ssm = false;        // for poles()
 };
 
 struct LayerOutput {
@@ -36,6 +38,7 @@ struct LayerOutput {
   at::Tensor selection;      // [P, m] positions held after each piece, undefined likewise
   at::Tensor visible;        // [P, m] positions in the set that each piece's queries see, likewise
   AttentionInput attention;  // where it was to be kept
+  SsmTrace ssm;              // likewise
 };
 
 // One layer of any kind: B'MOJO, SSM or attention, with or without an MLP.
@@ -59,7 +62,7 @@ class Layer {
   };
   Mapped map(const at::Tensor& u) const;
   at::Tensor ssm(at::Tensor xz, const Layout& layout, const LayerState& state,
-                 LayerState& next) const;
+                 const LayerCall& call, LayerOutput& out) const;
   at::Tensor innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
                         LayerState& next) const;
   at::Tensor attend(Mapped in, const at::Tensor& y, const Layout& layout, const LayerState& state,

@@ -130,12 +130,16 @@ Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const
              .selections = {},
              .visible = {},
              .attentions = {},
+             .ssms = {},
              .layout = layout};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
     const auto before = state.layers.empty() ? layer.initial_state(x.size(0)) : state.layers[i];
-    LayerCall layer_call{
-        .tokens = ids, .selection = {}, .cut = call.cut, .keep_attention = call.keep_attention};
+    LayerCall layer_call{.tokens = ids,
+                         .selection = {},
+                         .cut = call.cut,
+                         .keep_attention = call.keep_attention,
+                         .keep_ssm = call.keep_ssm};
     if (!call.selections.empty()) {
       layer_call.selection = call.selections[i];
     } else if (!call.wanted.empty() && before.frozen.position.defined()) {
@@ -152,6 +156,7 @@ Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const
     out.selections.push_back(result.selection);
     out.visible.push_back(result.visible);
     if (call.keep_attention) out.attentions.push_back(std::move(result.attention));
+    if (call.keep_ssm) out.ssms.push_back(std::move(result.ssm));
   }
   out.hidden = rms_norm(out.hidden, parameter("norm.weight"), config_.norm_eps);
   return out;

@@ -33,6 +33,7 @@ struct CallOptions {
   SoftCut cut = {};             // training only (eidetic_bias.h)
   bool recompute = false;       // keep a layer's inputs only, for the backward pass
   bool keep_attention = false;  // for attention_weights()
+  bool keep_ssm = false;        // for poles()
 };
 
 struct Output {
@@ -42,6 +43,7 @@ struct Output {
   std::vector<at::Tensor> selections;      // likewise: positions held after each piece
   std::vector<at::Tensor> visible;         // likewise: positions that each piece's queries see
   std::vector<AttentionInput> attentions;  // a layer each, where they were to be kept
+  std::vector<SsmTrace> ssms;              // likewise
   std::shared_ptr<const Layout> layout;
 };
 

@@ -47,18 +47,23 @@ double upper_gamma(double a, double x) {
 
 double chi_square_survival(double x, double degrees) { return upper_gamma(degrees / 2, x / 2); }
 
-LjungBox ljung_box(View residuals, size_t num_lags) {
-  const double n = static_cast<double>(residuals.size());
-  const double mean = std::accumulate(residuals.begin(), residuals.end(), 0.0) / n;
-  Vector centred(residuals.begin(), residuals.end());
+Vector autocorrelations(View series, size_t num_lags) {
+  const double n = static_cast<double>(series.size());
+  const double mean = std::accumulate(series.begin(), series.end(), 0.0) / n;
+  Vector centred(series.begin(), series.end()), out;
   for (double& x : centred) x -= mean;
   const double energy = dot(centred, centred);
+  for (size_t k = 1; k <= num_lags; ++k)
+    out.push_back(dot(View(centred).subspan(k), View(centred).first(centred.size() - k)) / energy);
+  return out;
+}
+
+LjungBox ljung_box(View residuals, size_t num_lags) {
+  const double n = static_cast<double>(residuals.size());
+  const Vector rho = autocorrelations(residuals, num_lags);
   double sum = 0;
-  for (size_t k = 1; k <= num_lags; ++k) {
-    const double rho =
-        dot(View(centred).subspan(k), View(centred).first(centred.size() - k)) / energy;
-    sum += rho * rho / (n - static_cast<double>(k));
-  }
+  for (size_t k = 1; k <= num_lags; ++k)
+    sum += rho[k - 1] * rho[k - 1] / (n - static_cast<double>(k));
   const double statistic = n * (n + 2) * sum;
   return {statistic, chi_square_survival(statistic, static_cast<double>(num_lags))};
 }

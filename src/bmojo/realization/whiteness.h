@@ -11,8 +11,11 @@ double upper_gamma(double a, double x);
 // The chance that a χ² variable with this many degrees of freedom exceeds x: Q(k / 2, x / 2)
 double chi_square_survival(double x, double degrees);
 
+// ρ_1 … ρ_m: Σ_t x_t x_{t-k} / Σ_t x_t² of the series less its mean.
+Vector autocorrelations(View series, size_t num_lags);
+
 struct LjungBox {
-  double statistic;  // n (n + 2) Σ_{k=1..m} ρ_k² / (n - k), ρ_k the autocorrelation at lag k
+  double statistic;  // n (n + 2) Σ_{k=1..m} ρ_k² / (n - k)
   double p_value;    // of a white series: evenly spread over [0, 1]
 };
 
