@@ -1,5 +1,6 @@
 // attention_weights() tells what the layer did: each query's weights sum to 1, belong to the keys
-// that docs/model.md lets it see, and mix the values to the very output of the layer.
+// that docs/model.md lets it see, and mix the values to the very output of the layer. What
+// attention_part() and attention_share() give for each memory is the sum over its keys.
 
 #include "bmojo/nn/attention_weights.h"
 
@@ -110,6 +111,7 @@ struct Checked {
   void check(const at::Tensor& x, const LayerOutput& out, const Layout& layout,
              std::vector<Row>& rows) const {
     std::vector<at::Tensor> actual, expected;
+    const auto parts = parts_of(out.attention, layout.queries);
     for (int64_t b = 0; b < layout.batch; ++b)
       for (int64_t i = 0; i < layout.lengths[b]; ++i) {
         auto& row = rows[b];
@@ -124,8 +126,43 @@ struct Checked {
         EXPECT_LT((attention.weight.sum(-1) - 1).abs().max().item<double>(), bound);
         actual.push_back(mixed(attention, W_o));
         expected.push_back((out.x - x)[b][i]);
+        check_parts(parts, attention, b * layout.length + i);
       }
     EXPECT_LT(relative_error(at::stack(actual), at::stack(expected)), bound);
+    EXPECT_LT(relative_error(parts.value[0] + parts.value[1] + parts.value[2], out.attention.mixed),
+              bound);
+  }
+
+  // What each memory adds, of all tokens at once.
+  struct Parts {
+    at::Tensor value[3], share[3];  // [T, H, d], [T, H]
+  };
+  static Parts parts_of(const AttentionInput& in, const QueryRuns& runs) {
+    Parts parts;
+    for (const auto memory : {Memory::eidetic, Memory::fading, Memory::window}) {
+      parts.value[static_cast<size_t>(memory)] = attention_part(in, runs, memory);
+      parts.share[static_cast<size_t>(memory)] = attention_share(in, runs, memory);
+    }
+    return parts;
+  }
+
+  // The same of one token, key by key.
+  void check_parts(const Parts& parts, const AttentionWeights& attention, int64_t token) const {
+    const int64_t H = attention.weight.size(0), G = attention.value.size(1);
+    const auto value = attention.value.repeat_interleave(H / G, 1);  // [n, H, d]
+    for (size_t memory = 0; memory < 3; ++memory) {
+      auto sum = at::zeros_like(value[0]);
+      auto share = at::zeros_like(attention.weight.select(1, 0));
+      for (size_t j = 0; j < attention.keys.size(); ++j) {
+        if (static_cast<size_t>(attention.keys[j].memory) != memory) continue;
+        const auto weight = attention.weight.select(1, static_cast<int64_t>(j));  // [H]
+        sum += weight.unsqueeze(-1) * value[static_cast<int64_t>(j)];
+        share += weight;
+      }
+      const auto largest = value.abs().max().item<double>();
+      EXPECT_LT((parts.value[memory][token] - sum).abs().max().item<double>(), bound * largest);
+      EXPECT_LT((parts.share[memory][token] - share).abs().max().item<double>(), bound);
+    }
   }
 };
 
@@ -212,6 +249,8 @@ TEST(AttentionWeights, Mistakes) {
   EXPECT_EQ(message(out.attentions[0], 2, 0),
             "attention_weights: row and column must name a token of the call, got 2 and 0");
   EXPECT_EQ(message({}, 0, 0), "attention_weights: attention must be kept by its call, got none");
+  EXPECT_THROW(attention_part({}, out.layout->queries, Memory::window), Error);
+  EXPECT_THROW(attention_share({}, out.layout->queries, Memory::window), Error);
 }
 
 }  // namespace

@@ -31,6 +31,10 @@ TEST(Whiteness, StatisticByHand) {
   const auto result = ljung_box(Vector{1, -1, 1, -1}, 2);
   EXPECT_DOUBLE_EQ(result.statistic, 24 * (9.0 / 16 / 3 + 4.0 / 16 / 2));
   EXPECT_DOUBLE_EQ(result.p_value, std::exp(-result.statistic / 2));
+  // The mean does not count.
+  const Vector rho = autocorrelations(Vector{8, 6, 8, 6}, 2);
+  EXPECT_DOUBLE_EQ(rho[0], -0.75);
+  EXPECT_DOUBLE_EQ(rho[1], 0.5);
 }
 
 // At a level of 5 %, a white series is refused in 5 % of the draws.
