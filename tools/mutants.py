@@ -1647,6 +1647,27 @@ MUTANTS = [
         "weights are added over the heads",
     ),
     Mutant(
+        "parts-overlap", "nn/attention_weights.cpp",
+        "at::indexing::Slice(border[which], border[which + 1])",
+        "at::indexing::Slice(border[which], S)",
+        "nn/attention_weights AttentionWeights.MixTheValuesToTheOutputOfRandomLayers",
+        "the parts of the memories do not sum to the output",
+    ),
+    Mutant(
+        "pole-without-its-bias", "nn/ssm_trace.cpp",
+        "at::softplus(ssm.dt + ssm.dt_bias)",
+        "at::softplus(ssm.dt)",
+        "nn/ssm_trace SsmTrace.AStateIsMultipliedByThePolesOfItsTokens",
+        "the poles that are told are those of other steps",
+    ),
+    Mutant(
+        "time-constant-from-the-rounded-pole", "nn/ssm_trace.cpp",
+        "return -exponents(ssm).reciprocal();",
+        "return -poles(ssm).log().reciprocal();",
+        "nn/ssm_trace SsmTrace.AfterATimeConstantOneInEIsLeft",
+        "a pole that rounds to 1 is said never to fade",
+    ),
+    Mutant(
         "stop-forgotten", "train/trainer.cpp",
         'accuracy_ = progress.at("val_accuracy");',
         "(void)progress;",
