@@ -122,7 +122,7 @@ std::vector<Call> make_calls(const Shape& s) {
   std::vector<Call> calls;
   nn::Cursor cursor;
   for (int64_t i = 0; i < s.calls; ++i) {
-    nn::Rows rows{.batch = s.B, .length = s.L, .lengths = {}, .documents = {}};
+    nn::Sequences rows{.batch = s.B, .length = s.L, .lengths = {}, .documents = {}};
     for (int64_t b = 0; s.ragged && b < s.B; ++b)
       rows.lengths.push_back((b + i) % s.B == 1 ? 0 : s.L - (b * 11) % s.L);
     for (int64_t b = 0; s.documents && b < s.B; ++b)

@@ -57,15 +57,15 @@ SCORE = "cli/hugging_face test_score_gives_the_logits_of_transformers"
 MUTANTS = [
     # --- layout: who sees whom ---
     Mutant(
-        "window-mask-off-by-one", "nn/layout.cpp",
-        "[](const Piece&, int64_t p) { return p; }, w);",
-        "[](const Piece&, int64_t p) { return p; }, w + 1);",
+        "window-mask-off-by-one", "memory/visibility.h",
+        "SeenBy seen_by(int64_t p) const { return {p, w}; }",
+        "SeenBy seen_by(int64_t p) const { return {p, w + 1}; }",
         ORACLE, "a query sees w + 1 tokens",
     ),
     Mutant(
-        "window-keys-short-by-one", "nn/layout.cpp",
-        "std::min(w - 1, piece.position) + piece.count",
-        "std::min(w - 2, piece.position) + piece.count",
+        "window-keys-short-by-one", "memory/visibility.h",
+        "return {position < w ? 0 : position - w + 1, position + count - 1};",
+        "return {position < w ? 0 : position - w + 2, position + count - 1};",
         ORACLE, "the oldest key of the window is not gathered",
     ),
     Mutant(
@@ -75,43 +75,43 @@ MUTANTS = [
         SPLIT, "the carried window ends one token early",
     ),
     Mutant(
-        "fading-chunk-shifted", "nn/layout.cpp",
-        "piece.position + Q - 1 - w : piece.position / w * w - 1;",
-        "piece.position + Q - 1 - w : piece.position / w * w;",
+        "fading-chunk-shifted", "memory/visibility.h",
+        "return {s - m_f, s - 1};",
+        "return {s - m_f, s};",
         ORACLE, "the fading span of a chunk runs one token too far",
     ),
     Mutant(
-        "fading-sliding-shifted", "nn/layout.cpp",
-        "return kept.sliding ? p + w : piece.position; },",
-        "return kept.sliding ? p + w + 1 : piece.position; },",
+        "fading-sliding-shifted", "memory/visibility.h",
+        "return sliding ? SeenBy{p + w, m_f} : SeenBy{position, w};",
+        "return sliding ? SeenBy{p + w + 1, m_f} : SeenBy{position, w};",
         ORACLE, "the sliding fading span lies one token too far back",
     ),
     Mutant(
-        "fading-carried-chunk", "nn/layout.cpp",
+        "fading-carried-chunk", "memory/visibility.h",
         "p - (s - m_f) : m_f + p - (s + w - collected());",
         "p - (s - m_f) : m_f + p - s;",
         SPLIT, "rows collected for the next chunk are found at the chunk's start, not its end",
     ),
     Mutant(
-        "fading-carried-sliding", "nn/layout.cpp",
-        "if (sliding) return t - count() + row;",
-        "if (sliding) return t - count() + row - 1;",
+        "fading-carried-sliding", "memory/visibility.h",
+        "if (sliding) return t - num_rows() + row;",
+        "if (sliding) return t - num_rows() + row - 1;",
         SPLIT, "carried sliding rows are those of one token earlier",
     ),
     Mutant(
-        "chunks-from-the-call", "nn/layout.cpp",
-        "std::min(document.end - i, w - p % w);",
-        "std::min(document.end - i, w - (i - document.column) % w);",
+        "chunks-from-the-call", "memory/pieces.cpp",
+        "const int64_t count = piece_length(p, document.end - i, window);",
+        "const int64_t count = piece_length(i - document.column, document.end - i, window);",
         SPLIT, "the grid of chunks begins at the call instead of the document",
     ),
     Mutant(
-        "document-ids-rise", "nn/layout.cpp",
+        "document-ids-rise", "memory/pieces.cpp",
         "starts = id(i) != (first ? cursor.document[row] : id(i - 1));",
         "starts = id(i) > (first ? cursor.document[row] : id(i - 1));",
         PACK, "only a larger id starts a document",
     ),
     Mutant(
-        "document-missed-between-calls", "nn/layout.cpp",
+        "document-missed-between-calls", "memory/pieces.cpp",
         "starts = id(i) != (first ? cursor.document[row] : id(i - 1));",
         "starts = id(i) != id(first ? 0 : i - 1);",
         PACK, "a document that starts with a call is taken for the one before",
@@ -119,16 +119,22 @@ MUTANTS = [
     # --- layer ---
     Mutant(
         "b-and-c-swapped", "nn/layer.cpp",
-        "const auto dbc = linear_map(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);",
-        "auto dbc = linear_map(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);"
+        "const auto dbc = linear_map(x_bar, w_.x).split_with_sizes({R, N, N}, -1);",
+        "auto dbc = linear_map(x_bar, w_.x).split_with_sizes({R, N, N}, -1);"
         " std::swap(dbc[1], dbc[2]);",
         ORACLE, "x_proj read in the order Δ, C, B",
     ),
     Mutant(
         "a-sign", "nn/layer.cpp",
-        "A = -widen(a_log_).exp(),",
-        "A = widen(a_log_).exp(),",
+        "A = negative_exp(w_.a_log),",
+        "A = -negative_exp(w_.a_log),",
         ORACLE, "A = +exp(A_log): the state grows",
+    ),
+    Mutant(
+        "predictor-decay-off-by-one", "kernels/predictor_weights.cpp",
+        "c.push_back(power);",
+        "c.push_back(power * gamma);",
+        ORACLE, "c_i = γ^i / Σ instead of γ^(i−1) / Σ",
     ),
     Mutant(
         "innovation-detached", "nn/layer.cpp",
@@ -164,15 +170,15 @@ MUTANTS = [
     ),
     Mutant(
         "fading-norm-dropped", "nn/layer.cpp",
-        "rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), fading_norm_,"
+        "rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), w_.fading_norm,"
         " config_.norm_eps);",
         "take_rows(y.flatten(0, 1), layout.fading_token);",
         ORACLE, "fading keys from y without its norm",
     ),
     Mutant(
         "fading-untied-ignored", "nn/layer.cpp",
-        'fading_k_ = config.fading_tied ? k_ : weight("attention.fading_k_proj.weight");',
-        "fading_k_ = k_;",
+        "if (config.fading_tied) {",
+        "if (config.fading_tied || true) {",
         ORACLE, "fading keys use W_k also with `fading_tied = false`",
     ),
     Mutant(
@@ -275,12 +281,6 @@ MUTANTS = [
         "* widen(shifted(source, i, in.positions));",
         "* widen(source.narrow(1, k - i, in.y.size(1)));",
         PACK, "the predictor alone reads across a document's start",
-    ),
-    Mutant(
-        "predictor-decay-off-by-one", "nn/innovation.cpp",
-        "c.push_back(std::pow(config.predictor_decay, i) / total);",
-        "c.push_back(std::pow(config.predictor_decay, i + 1) / total);",
-        ORACLE, "c_i = γ^i / Σ instead of γ^(i−1) / Σ",
     ),
     Mutant(
         "predictor-span-short", "nn/innovation.cpp",
@@ -427,13 +427,13 @@ MUTANTS = [
         STREAM, "a NaN ties with ε = 0",
     ),
     Mutant(
-        "recent-is-first", "nn/selection.cpp",
-        'if (choice.rule == "recent") return c.position.to(at::kDouble);',
-        'if (choice.rule == "recent") return zeros;',
+        "recent-is-first", "memory/eidetic_sets.cpp",
+        'if (rule == "recent") return static_cast<double>(position);',
+        'if (rule == "recent") return 0;',
         "nn/oracle Oracle.EveryRule", "eidetic_rule recent keeps the first",
     ),
     Mutant(
-        "random-by-position-alone", "kernels/selection.cpp",
+        "random-by-position-alone", "memory/eidetic_sets.cpp",
         "static_cast<uint64_t>(token)})",
         "uint64_t{0}})",
         "train/memory Memory.RandomIsTheSameInEveryCut",
@@ -485,15 +485,15 @@ MUTANTS = [
         STEP, "a member that entered in this chunk is read one row too early",
     ),
     Mutant(
-        "eidetic-not-reset", "nn/selection.cpp",
-        "if (piece.position == 0) sets.running.clear();",
+        "eidetic-not-reset", "memory/eidetic_sets.h",
+        "if (position == 0) running.clear();",
         "",
         PACK, "M of the last document reaches the next",
     ),
     Mutant(
-        "frozen-thawed-by-a-call", "nn/selection.cpp",
-        "if (piece.position % window == 0) sets.frozen = sets.running;",
-        "if (piece.position % window >= 0) sets.frozen = sets.running;",
+        "frozen-thawed-by-a-call", "memory/eidetic_sets.h",
+        "if (!begins_chunk(position, window)) return false;",
+        "",
         SPLIT, "a call that begins inside a chunk sees the running set",
     ),
     Mutant(
@@ -738,8 +738,8 @@ MUTANTS = [
     ),
     Mutant(
         "detach-leaves-the-ssm", "nn/model.cpp",
-        ".ssm = stop(layer.ssm),",
-        ".ssm = layer.ssm,",
+        "[](const char*, at::Tensor& x) {",
+        "[](const std::string& name, at::Tensor& x) { if (name == \"ssm\") return;",
         "nn/gradient Gradient.DetachCutsTheWholeState",
         "truncated back-propagation runs on through h",
     ),
@@ -763,10 +763,10 @@ MUTANTS = [
         "the paper's presets add y to the residual stream",
     ),
     Mutant(
-        "sliding-memory-one-more", "model/tensors.cpp",
-        "? c.window + c.fading_tokens - 1",
-        "? c.window + c.fading_tokens",
-        "model/config Config.MemoryBytesCountWhatAStateHolds",
+        "sliding-memory-one-more", "memory/visibility.h",
+        "return m_f == 0 ? 0 : sliding ? w + m_f - 1 : m_f + collected();",
+        "return m_f == 0 ? 0 : sliding ? w + m_f : m_f + collected();",
+        "memory/state_size Config.MemoryBytesCountWhatAStateHolds",
         "one fading row too many is counted",
     ),
     Mutant(
@@ -972,9 +972,9 @@ MUTANTS = [
         "values beyond f16 are exported as infinity",
     ),
     Mutant(
-        "score-shifted", "cli/score_verb.cpp",
-        "at::log_softmax(logits.narrow(0, 0, n), -1);",
-        "at::log_softmax(logits.narrow(0, 1, n), -1);",
+        "score-shifted", "eval/score.cpp",
+        "{logits, V}, n, V, ids.data() + from + 1,",
+        "{logits, V}, n, V, ids.data() + from,",
         "cli/score test_logprobs_are_those_of_the_logits",
         "a token is scored by the logits that already know it",
     ),

@@ -10,11 +10,14 @@ ARROWS = {
     "base": set(),
     "kernels": {"base"},
     "model": {"base"},
+    "memory": {"model", "kernels", "base"},
     "data": {"base"},
+    "eval": {"data", "model", "kernels", "base"},
+    "infer": {"eval", "memory", "kernels", "model", "base"},
     "realization": set(),
-    "nn": {"kernels", "model", "base"},
-    "train": {"nn", "kernels", "data", "model", "base"},
-    "cli": {"kernels", "model", "base", "data", "realization", "nn", "train"},
+    "nn": {"kernels", "memory", "eval", "model", "base"},
+    "train": {"nn", "kernels", "memory", "eval", "data", "model", "base"},
+    "cli": {"kernels", "memory", "eval", "infer", "model", "base", "data", "realization", "nn", "train"},
 }
 TORCH_ROOMS = {"nn", "train"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')

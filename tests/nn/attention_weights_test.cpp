@@ -84,7 +84,7 @@ at::Tensor mixed(const AttentionWeights& attention, const at::Tensor& W_o) {
 
 // Some of the next tokens of every row; the first row's are as many as the call is long.
 struct Call {
-  Rows rows;
+  Sequences rows;
   at::Tensor ids;  // [B, L]
 };
 Call next_call(std::vector<Row>& rows, int64_t most, test::Random& random) {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "bmojo/kernels/selection.h"
+#include "bmojo/memory/eidetic_sets.h"
 #include "bmojo/model/config.h"
 #include "bmojo/nn/model.h"
 
@@ -129,7 +129,7 @@ class Oracle {
   double rank(int64_t p) const {
     if (c_.eidetic_rule == "first") return -static_cast<double>(p);
     if (c_.eidetic_rule == "recent") return static_cast<double>(p);
-    if (c_.eidetic_rule == "random") return kernels::random_rank(layer_, p, -1);  // no token ids
+    if (c_.eidetic_rule == "random") return memory::random_rank(layer_, p, -1);  // no token ids
     return innovation[p];
   }
 

@@ -32,7 +32,7 @@ void expect_oracle(const Config& config, int64_t length, uint64_t seed, SoftCut 
   const auto parameters = strong_parameters(config, seed);
   const Model model(config, parameters);
   const auto x = at::randn({1, length, config.hidden_size}, at::kDouble);
-  const Layout layout(config, Rows{1, length, {}, {}}, {}, at::kDouble);
+  const Layout layout(config, Sequences{1, length, {}, {}}, {}, at::kDouble);
   const auto kind = config.kind(0);
   const auto& layer = model.layers()[0];
   const auto out = layer.forward(x, layout, layer.initial_state(1), {{}, {}, cut});
@@ -130,7 +130,7 @@ TEST(Oracle, ExactTies) {
   for (const auto& [name, tensor] : parameters)
     if (name.ends_with("ssm.out_proj.weight")) tensor.zero_();
   const Model model(config, parameters);
-  const Layout layout(config, Rows{1, 14, {}, {}}, {}, at::kDouble);
+  const Layout layout(config, Sequences{1, 14, {}, {}}, {}, at::kDouble);
   const auto out = model.layers()[0].forward(at::randn({1, 14, config.hidden_size}, at::kDouble),
                                              layout, model.layers()[0].initial_state(1));
   EXPECT_EQ(members(out.selection[4]), (std::vector<int64_t>{0, 1, 2, 3}));
@@ -231,7 +231,7 @@ TEST(Oracle, InterleavedForm) {
     const Model model(config, parameters);
     const int64_t L = random.in(1, 30);
     const auto x = at::randn({1, L, config.hidden_size}, at::kDouble);
-    const Layout layout(config, Rows{1, L, {}, {}}, {}, at::kDouble);
+    const Layout layout(config, Sequences{1, L, {}, {}}, {}, at::kDouble);
     const auto& layer = model.layers()[0];
     EXPECT_LT(relative_error(layer.forward(x, layout, layer.initial_state(1)).x[0],
                              interleaved(config, parameters, x[0])),

@@ -52,7 +52,7 @@ TEST(Selection, StreamingRuleWithTiesAndSpecialValues) {
     for (int64_t t = 0; t < L; ++t) innovation.push_back(values[random.in(0, 6)]);
     Config config = test::random_config(0);
     config.window = w;
-    const Layout layout(config, Rows{1, L, {}, {}}, {}, at::kCPU);
+    const Layout layout(config, Sequences{1, L, {}, {}}, {}, at::kCPU);
     const auto all = candidates_of(torch::tensor(innovation, at::kDouble).unsqueeze(0));
     // The one pass of the CPU and the tensor operations of other devices in turn.
     std::optional<ReferenceOnly> reference;

@@ -16,7 +16,7 @@ using test::Oracle, test::random_config, test::relative_error, test::strong_para
 constexpr double kRounding = 1e-10;  // double against double
 
 at::Tensor run_layer(const Model& model, const at::Tensor& x) {
-  const Layout layout(model.config(), Rows{x.size(0), x.size(1), {}, {}}, {}, x.options());
+  const Layout layout(model.config(), Sequences{x.size(0), x.size(1), {}, {}}, {}, x.options());
   const auto& layer = model.layers()[0];
   return layer.forward(x, layout, layer.initial_state(x.size(0))).x;
 }

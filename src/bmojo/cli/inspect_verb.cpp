@@ -15,6 +15,7 @@
 #include "bmojo/data/shards.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
+#include "bmojo/memory/state_size.h"
 #include "bmojo/model/tensors.h"
 
 namespace bmojo {

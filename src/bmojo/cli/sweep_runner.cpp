@@ -17,6 +17,7 @@
 #include "bmojo/cli/sweep_result.h"
 #include "bmojo/data/task.h"
 #include "bmojo/model/checkpoint.h"
+#include "bmojo/memory/state_size.h"
 #include "bmojo/model/tensors.h"
 
 namespace bmojo {

@@ -9,6 +9,7 @@
 #include "bmojo/base/printable.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/command_line.h"
+#include "bmojo/memory/state_size.h"
 #include "bmojo/model/flops.h"
 #include "bmojo/model/tensors.h"
 #include "bmojo/nn/linear_cross_entropy.h"

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "bmojo/base/random.h"
-
 namespace bmojo::kernels {
 
 void keep_largest(const std::vector<double>& innovation, int64_t m, std::vector<int64_t>& kept,
@@ -32,12 +30,6 @@ void keep_largest(const std::vector<double>& innovation, int64_t m, std::vector<
   const int64_t first_out = scratch[static_cast<size_t>(m)];
   for (int64_t i = 0; i < n; ++i)
     if (before(i, first_out)) kept.push_back(i);
-}
-
-double random_rank(int64_t layer, int64_t position, int64_t token) {
-  return Random({static_cast<uint64_t>(layer), static_cast<uint64_t>(position),
-                 static_cast<uint64_t>(token)})
-      .uniform();
 }
 
 }  // namespace bmojo::kernels

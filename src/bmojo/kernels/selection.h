@@ -11,8 +11,4 @@ namespace bmojo::kernels {
 void keep_largest(const std::vector<double>& innovation, int64_t m, std::vector<int64_t>& kept,
                   std::vector<int64_t>& scratch);
 
-// The rank of `eidetic_rule=random`: a number in (0, 1) that looks drawn, the same on every
-// machine.
-double random_rank(int64_t layer, int64_t position, int64_t token);
-
 }  // namespace bmojo::kernels

@@ -83,6 +83,13 @@ void assign(Config& config, const Field& field, const Json& value, std::string_v
   }
 }
 
+// The one field that models were saved without: they choose by innovation.
+std::string_view remedy_without(const Field& field) {
+  if (field.name == "eidetic_rule")
+    return "for a model saved before there were rules, add \"eidetic_rule\": \"innovation\"";
+  return "add it as docs/checkpoint.md describes it";
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (size_t begin = 0;;) {
@@ -183,7 +190,8 @@ Config config_from_json(const Json& json, std::string_view subject) {
     assign(config, *field, value, subject);
   }
   for (const auto& field : kFields)
-    require(json.contains(field.name), "{}: field {} is missing", subject, field.name);
+    require(json.contains(field.name), "{}: field {} is missing; {}", subject, field.name,
+            remedy_without(field));
   validate(config);
   return config;
 }

@@ -80,30 +80,4 @@ int64_t count_parameters_without_embeddings(const Config& config) {
   return count_parameters(config) - tables * config.vocab_size * config.hidden_size;
 }
 
-MemoryBytes memory_bytes(const Config& c, int64_t context) {
-  constexpr int64_t kFloat = 4, kInteger = 8;
-  const int64_t row = 2 * c.num_kv_heads * c.head_size * kFloat;  // a key and a value
-  // Chunk mode: the rows in use, and those being collected for the next chunk.
-  const int64_t fading_rows = c.fading_tokens == 0 ? 0
-                              : c.fading_sliding()
-                                  ? c.window + c.fading_tokens - 1
-                                  : c.fading_tokens + std::min(c.fading_tokens, c.window);
-  MemoryBytes bytes;
-  for (int64_t i = 0; i < c.num_layers; ++i) {
-    const auto kind = c.kind(i);
-    if (kind != LayerKind::attention) {
-      bytes.ssm_state += c.ssm_inner_size * c.ssm_state_size * kFloat;
-      bytes.conv_tail += c.ssm_inner_size * (c.ssm_conv_taps - 1) * kFloat;
-    }
-    if (kind != LayerKind::ssm) bytes.window += (c.window > 0 ? c.window : context) * row;
-    if (kind != LayerKind::bmojo) continue;
-    bytes.fading += fading_rows * row;
-    if (c.eidetic_tokens == 0) continue;
-    bytes.predictor += c.predictor_taps * c.hidden_size * kFloat;
-    // Keys and values once; innovation, position and token id for the frozen and the running set.
-    bytes.eidetic += c.eidetic_tokens * (row + 2 * (kFloat + 2 * kInteger));
-  }
-  return bytes;
-}
-
 }  // namespace bmojo

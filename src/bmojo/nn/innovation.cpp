@@ -2,9 +2,8 @@
 
 #include <torch/torch.h>
 
-#include <cmath>
-
 #include "bmojo/kernels/innovation.h"
+#include "bmojo/kernels/predictor_weights.h"
 #include "bmojo/nn/fused.h"
 #include "bmojo/nn/history.h"
 #include "bmojo/nn/types.h"
@@ -76,12 +75,7 @@ InnovationResult innovation_reference(const Innovation& in) {
 }
 
 std::vector<double> predictor(const Config& config) {
-  double total = 0;
-  for (int64_t i = 0; i < config.predictor_taps; ++i) total += std::pow(config.predictor_decay, i);
-  std::vector<double> c;
-  for (int64_t i = 0; i < config.predictor_taps; ++i)
-    c.push_back(std::pow(config.predictor_decay, i) / total);
-  return c;
+  return kernels::predictor_weights(config.predictor_taps, config.predictor_decay);
 }
 
 at::Tensor prediction_error(const Innovation& in) {

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "bmojo/base/error.h"
-#include "bmojo/kernels/predictor_weights.h"
 #include "bmojo/nn/causal_conv.h"
 #include "bmojo/nn/innovation.h"
 #include "bmojo/nn/linears.h"
@@ -41,41 +40,20 @@ at::Tensor from_row(const at::Tensor& index, int64_t first) {
 
 Layer::Layer(const Config& config, int64_t index, const Lookup& lookup)
     : config_(config), index_(index), kind_(config.kind(index)) {
-  const auto weight = [&](const std::string& leaf) {
-    const auto found = lookup(leaf);
-    if (found.defined()) parameters_.push_back(found);
-    return found;
-  };
-  norm_ = weight("norm.weight");
-  in_ = weight("ssm.in_proj.weight");
-  in_bias_ = weight("ssm.in_proj.bias");
-  conv_ = weight("ssm.conv1d.weight");
-  conv_bias_ = weight("ssm.conv1d.bias");
-  x_proj_ = weight("ssm.x_proj.weight");
-  dt_ = weight("ssm.dt_proj.weight");
-  dt_bias_ = weight("ssm.dt_proj.bias");
-  a_log_ = weight("ssm.A_log");
-  d_ = weight("ssm.D");
-  out_ = weight("ssm.out_proj.weight");
-  out_bias_ = weight("ssm.out_proj.bias");
-  q_ = weight("attention.q_proj.weight");
-  k_ = weight("attention.k_proj.weight");
-  v_ = weight("attention.v_proj.weight");
-  o_ = weight("attention.o_proj.weight");
-  fading_norm_ = weight("attention.fading_norm.weight");
-  fading_k_ = config.fading_tied ? k_ : weight("attention.fading_k_proj.weight");
-  fading_v_ = config.fading_tied ? v_ : weight("attention.fading_v_proj.weight");
-  beta_ = weight("attention.innovation_bias");
-  mlp_norm_ = weight("mlp.norm.weight");
-  gate_ = weight("mlp.gate_proj.weight");
-  up_ = weight("mlp.up_proj.weight");
-  down_ = weight("mlp.down_proj.weight");
+  LayerWeights<at::Tensor>::visit(w_, [&](const char* leaf, at::Tensor& weight) {
+    weight = lookup(leaf);
+    if (weight.defined()) parameters_.push_back(weight);
+  });
+  if (config.fading_tied) {
+    w_.fading_k = w_.k;
+    w_.fading_v = w_.v;
+  }
 }
 
 LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const LayerState& state,
                            const LayerCall& call) const {
   LayerOutput out;
-  const auto u = rms_norm(x, norm_, config_.norm_eps);
+  const auto u = rms_norm(x, w_.norm, config_.norm_eps);
   auto in = map(u);
   at::Tensor y;
   if (kind_ != LayerKind::attention) y = ssm(std::move(in.xz), layout, state, call, out);
@@ -86,7 +64,7 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
     out.x = x + change;
     return out;
   }
-  const auto [mixed, v] = add_rms_norm(x, change, mlp_norm_, config_.norm_eps);
+  const auto [mixed, v] = add_rms_norm(x, change, w_.mlp_norm, config_.norm_eps);
   out.x = mixed + mlp(v);
   return out;
 }
@@ -94,19 +72,19 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
 // [x | z], q, k and v of the normed input u, as far as the layer has them.
 Layer::Mapped Layer::map(const at::Tensor& u) const {
   std::vector<std::vector<at::Tensor>> groups;
-  if (in_.defined() && !in_bias_.defined()) groups.push_back({in_});
-  if (q_.defined() && config_.rope_theta > 0) {
-    groups.push_back({q_, k_, v_});
-  } else if (q_.defined()) {
+  if (w_.in.defined() && !w_.in_bias.defined()) groups.push_back({w_.in});
+  if (w_.q.defined() && config_.rope_theta > 0) {
+    groups.push_back({w_.q, w_.k, w_.v});
+  } else if (w_.q.defined()) {
     // q stays for the backward pass, and would keep k and v.
-    groups.push_back({q_});
-    groups.push_back({k_, v_});
+    groups.push_back({w_.q});
+    groups.push_back({w_.k, w_.v});
   }
   const auto y = linears(u, groups);
   auto next = y.begin();
   Mapped out;
-  if (in_.defined()) out.xz = in_bias_.defined() ? linear_map(u, in_, in_bias_) : *next++;
-  if (q_.defined()) {
+  if (w_.in.defined()) out.xz = w_.in_bias.defined() ? linear_map(u, w_.in, w_.in_bias) : *next++;
+  if (w_.q.defined()) {
     out.q = *next++;
     out.k = *next++;
     out.v = *next++;
@@ -120,15 +98,16 @@ at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& sta
   const auto parts = xz.split(E, -1);
   // x̄ = silu(Σ_i tap_i ⊙ x_{t-i} + bias)
   const auto [x_bar, conv_tail] = causal_conv1d_silu({.x = parts[0],
-                                                      .weight = conv_,
-                                                      .bias = conv_bias_,
+                                                      .weight = w_.conv,
+                                                      .bias = w_.conv_bias,
                                                       .tail = state.conv_tail,
                                                       .positions = layout.positions,
                                                       .lengths = lengths_of(layout)});
   out.state.conv_tail = conv_tail;
 
-  const auto dbc = linear_map(x_bar, x_proj_).split_with_sizes({R, N, N}, -1);
-  const auto dt = linear_map(dbc[0], dt_), A = -widen(a_log_).exp(), dt_bias = widen(dt_bias_);
+  const auto dbc = linear_map(x_bar, w_.x).split_with_sizes({R, N, N}, -1);
+  const auto dt = linear_map(dbc[0], w_.dt), A = negative_exp(w_.a_log),
+             dt_bias = widen(w_.dt_bias);
   // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t B_t x̄_t;  y_t = W_out ((C_t·h_t + D ⊙ x̄_t) ⊙ silu(z_t))
   const auto [read, h] = selective_scan({.x = x_bar,
                                          .dt = dt,
@@ -136,13 +115,14 @@ at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& sta
                                          .B = dbc[1],
                                          .C = dbc[2],
                                          .A = A,
-                                         .D = widen(d_),
+                                         .D = widen(w_.d),
                                          .dt_bias = dt_bias,
                                          .h0 = state.ssm,
                                          .starts = layout.resets ? layout.starts : at::Tensor(),
                                          .lengths = lengths_of(layout)});
   out.state.ssm = h;
-  const auto y = out_bias_.defined() ? at::linear(read, out_, out_bias_) : linear_map(read, out_);
+  const auto y =
+      w_.out_bias.defined() ? linear_map(read, w_.out, w_.out_bias) : linear_map(read, w_.out);
   if (call.keep_ssm) out.ssm = {.dt = widen(dt), .dt_bias = dt_bias, .A = A, .y = y};
   return y;
 }
@@ -224,7 +204,7 @@ at::Tensor Layer::attend(Mapped in, const at::Tensor& y, const Layout& layout,
                      .eidetic = out.visible,
                      .num_fading = fades() ? layout.fading.index.size(1) : 0,
                      .mixed = mixed};
-  return linear_map(mixed.view({B, layout.length, -1}), o_);
+  return linear_map(mixed.view({B, layout.length, -1}), w_.o);
 }
 
 void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
@@ -256,7 +236,7 @@ void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
             last.masked_fill(nothing, 0)});
   keys.bias = eidetic_bias({.innovation = pick(all.innovation, layout.piece_row, chosen.visible),
                             .there = ~nothing,
-                            .beta = beta_,
+                            .beta = w_.beta,
                             .cut = call.cut});
 
   const auto set = [&](const at::Tensor& source) -> EideticSet {
@@ -275,24 +255,24 @@ at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
           "forward: state must hold {} fading rows, got {}; keep the window and fading_tokens",
           layout.fading_rows, state.fading.size(1));
   const auto y_f =
-      rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), fading_norm_, config_.norm_eps);
+      rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), w_.fading_norm, config_.norm_eps);
   Angles angles;
   if (config_.rope_theta > 0)
     angles = {take_rows(layout.angles.cos.flatten(0, 1), layout.fading_token),
               take_rows(layout.angles.sin.flatten(0, 1), layout.fading_token)};
-  const auto kv = linears(y_f, {{fading_k_, fading_v_}});
+  const auto kv = linears(y_f, {{w_.fading_k, w_.fading_v}});
   return key_value(kv[0], kv[1], angles);
 }
 
 // SwiGLU
 at::Tensor Layer::mlp(const at::Tensor& u) const {
-  const auto both = linears(u, {{gate_, up_}});
-  return swiglu_linear(both[0], both[1], down_);
+  const auto both = linears(u, {{w_.gate, w_.up}});
+  return swiglu_linear(both[0], both[1], w_.down);
 }
 
 LayerState Layer::initial_state(int64_t B) const {
-  const auto options = norm_.options().requires_grad(false);
-  const auto wide = options.dtype(compute_type(norm_)), whole = options.dtype(torch::kLong);
+  const auto options = w_.norm.options().requires_grad(false);
+  const auto wide = options.dtype(compute_type(w_.norm)), whole = options.dtype(torch::kLong);
   const int64_t G = config_.num_kv_heads, d = config_.head_size;
   LayerState state;
   if (kind_ != LayerKind::attention) {
@@ -301,7 +281,7 @@ LayerState Layer::initial_state(int64_t B) const {
   }
   if (kind_ != LayerKind::ssm) state.window = at::zeros({B, 0, 2, G, d}, options);
   if (fades()) {
-    const Layout one(config_, Rows{1, 1, {}, {}}, {}, options);
+    const Layout one(config_, Sequences{1, 1, {}, {}}, {}, options);
     state.fading = at::zeros({B, one.fading_rows, 2, G, d}, options);
   }
   if (remembers()) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bmojo/model/config.h"
+#include "bmojo/model/layer_weights.h"
 #include "bmojo/nn/attention_weights.h"
 #include "bmojo/nn/eidetic_bias.h"
 #include "bmojo/nn/layout.h"
@@ -90,10 +91,7 @@ class Layer {
   int64_t index_;
   LayerKind kind_;
   std::vector<at::Tensor> parameters_;
-  at::Tensor norm_;
-  at::Tensor in_, in_bias_, conv_, conv_bias_, x_proj_, dt_, dt_bias_, a_log_, d_, out_, out_bias_;
-  at::Tensor q_, k_, v_, o_, fading_norm_, fading_k_, fading_v_, beta_;
-  at::Tensor mlp_norm_, gate_, up_, down_;
+  LayerWeights<at::Tensor> w_;
 };
 
 }  // namespace bmojo::nn

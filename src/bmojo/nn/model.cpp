@@ -21,25 +21,17 @@ at::ScalarType scalar_type(Dtype dtype) {
   return dtype == Dtype::f32 ? at::kFloat : dtype == Dtype::bf16 ? at::kBFloat16 : at::kHalf;
 }
 
-EideticSet detach(const EideticSet& set) {
-  const auto stop = [](const at::Tensor& x) { return x.defined() ? x.detach() : x; };
-  return {stop(set.innovation), set.position, set.token};
-}
-
 }  // namespace
 
 State detach(const State& state) {
-  const auto stop = [](const at::Tensor& x) { return x.defined() ? x.detach() : x; };
-  State out{state.cursor, {}};
-  for (const auto& layer : state.layers)
-    out.layers.push_back({.conv_tail = stop(layer.conv_tail),
-                          .ssm = stop(layer.ssm),
-                          .outputs = stop(layer.outputs),
-                          .window = stop(layer.window),
-                          .fading = stop(layer.fading),
-                          .eidetic = stop(layer.eidetic),
-                          .frozen = detach(layer.frozen),
-                          .running = detach(layer.running)});
+  State out = state;
+  for (auto& layer : out.layers)
+    LayerState::visit(
+        layer,
+        [](const char*, at::Tensor& x) {
+          if (x.defined()) x = x.detach();
+        },
+        [](const char*, at::Tensor&) {});
   return out;
 }
 
@@ -117,8 +109,8 @@ Output Model::forward(const at::Tensor& ids, const State& state, const CallOptio
 
 Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const State& state,
                                const CallOptions& call) const {
-  const Rows rows{x.size(0), x.size(1), call.lengths, call.documents};
-  const auto layout = std::make_shared<const Layout>(config_, rows, state.cursor, x.options());
+  const Sequences sequences{x.size(0), x.size(1), call.lengths, call.documents};
+  const auto layout = std::make_shared<const Layout>(config_, sequences, state.cursor, x.options());
   require(state.layers.empty() || state.layers.size() == layers_.size(),
           "forward: state must have {} layers, got {}", layers_.size(), state.layers.size());
   require(call.selections.empty() || call.selections.size() == layers_.size(),

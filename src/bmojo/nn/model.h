@@ -23,7 +23,7 @@ Parameters load_parameters(const Checkpoint& checkpoint);
 // Tensors without values, for shapes alone.
 Parameters empty_parameters(const Config& config, const at::TensorOptions& options);
 
-// How a call's rows are cut; empty fields as in Rows.
+// How a call's sequences are cut; empty fields as in Sequences.
 struct CallOptions {
   std::vector<int64_t> lengths;
   std::vector<int64_t> documents;

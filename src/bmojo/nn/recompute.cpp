@@ -11,10 +11,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // The tensors of a state that gradients pass through, always in this order.
-template <typename State>
-auto float_fields(State& s) {
-  return std::array{&s.conv_tail, &s.ssm,     &s.outputs,           &s.window,
-                    &s.fading,    &s.eidetic, &s.frozen.innovation, &s.running.innovation};
+std::vector<at::Tensor*> float_fields(LayerState& state) {
+  std::vector<at::Tensor*> fields;
+  LayerState::visit(
+      state, [&](const char*, at::Tensor& x) { fields.push_back(&x); },
+      [](const char*, at::Tensor&) {});
+  return fields;
 }
 
 // What a run of a layer is made of, kept from the forward to the backward pass. Tensors with

@@ -7,6 +7,7 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/kernels/selection.h"
+#include "bmojo/memory/eidetic_sets.h"
 #include "bmojo/nn/fused.h"
 #include "bmojo/nn/rows.h"
 
@@ -81,14 +82,10 @@ Waves make_waves(const Layout& layout, int64_t window, int64_t first_token, int6
           from_host(slot, device)};
 }
 
-// The sets of one row while its pieces go by, as sources.
-struct RowSets {
-  std::vector<int64_t> frozen, running;
-};
-
-// What the sets of the incoming state hold; empty places are left out.
-RowSets held_sets(const Candidates& c, const at::TensorAccessor<int64_t, 2>& position, int64_t b) {
-  RowSets sets;
+// What the sets of the incoming state hold, as sources; empty places are left out.
+memory::EideticSets held_sets(const Candidates& c, const at::TensorAccessor<int64_t, 2>& position,
+                              int64_t b) {
+  memory::EideticSets sets;
   for (int64_t j = 0; j < c.num_held; ++j) {
     if (position[b][j] != kNowhere) sets.frozen.push_back(j);
     if (position[b][c.num_held + j] != kNowhere) sets.running.push_back(c.num_held + j);
@@ -111,15 +108,16 @@ void find_given(const std::vector<int64_t>& candidates,
 
 // [B, C] double: what is larger is kept first, and of equals the earlier.
 at::Tensor rank_of(const Candidates& c, const Choice& choice) {
-  const auto zeros = at::zeros(c.position.sizes(), c.position.options().dtype(at::kDouble));
-  if (choice.rule == "innovation") return c.innovation.detach().to(at::kDouble);
-  if (choice.rule == "recent") return c.position.to(at::kDouble);
-  if (choice.rule != "random" || c.position.is_meta()) return zeros;
-  const auto position = c.position.cpu().contiguous(), token = c.token.cpu().contiguous();
+  const auto innovation = c.innovation.detach().to(at::kDouble);
+  // Ranks by innovation stay on their device.
+  if (choice.rule == "innovation" || c.position.is_meta()) return innovation;
+  const auto host = innovation.cpu().contiguous(), position = c.position.cpu().contiguous(),
+             token = c.token.cpu().contiguous();
   auto rank = at::empty(c.position.sizes(), at::kDouble);
   for (int64_t i = 0; i < rank.numel(); ++i)
-    rank.data_ptr<double>()[i] = kernels::random_rank(choice.layer, position.data_ptr<int64_t>()[i],
-                                                      token.data_ptr<int64_t>()[i]);
+    rank.data_ptr<double>()[i] =
+        memory::eidetic_rank(choice.rule, choice.layer, host.data_ptr<double>()[i],
+                             position.data_ptr<int64_t>()[i], token.data_ptr<int64_t>()[i]);
   return rank.to(c.position.device());
 }
 
@@ -140,15 +138,14 @@ Selection select_in_one_pass(const Candidates& c, const at::Tensor& rank, const 
     std::ranges::copy(set, to.data());
   };
 
-  std::vector<RowSets> rows;
+  std::vector<memory::EideticSets> rows;
   for (int64_t b = 0; b < B; ++b) rows.push_back(held_sets(c, position, b));
   std::vector<double> values;
   std::vector<int64_t> places, scratch;
   for (int64_t i = 0; i < P; ++i) {
     const auto& piece = layout.pieces[i];
     auto& sets = rows[piece.row];
-    if (piece.position == 0) sets.running.clear();
-    if (piece.position % window == 0) sets.frozen = sets.running;
+    sets.begin(piece.position, window);
     put(sets.frozen, visible[i]);
     auto candidates = sets.running;
     for (int64_t q = 0; q < piece.count; ++q) candidates.push_back(2 * held + piece.column + q);

@@ -42,22 +42,10 @@ std::optional<int64_t> step_of(const fs::path& folder) {
 template <typename Visit>
 void for_each_tensor(nn::State& state, const std::string& prefix, Visit&& visit) {
   for (size_t i = 0; i < state.layers.size(); ++i) {
-    auto& layer = state.layers[i];
-    const auto name = [&](const char* leaf) {
-      return fmt::format("{}layers.{}.{}", prefix, i, leaf);
+    const auto one = [&](const char* leaf, at::Tensor& x) {
+      visit(fmt::format("{}layers.{}.{}", prefix, i, leaf), x);
     };
-    visit(name("conv_tail"), layer.conv_tail);
-    visit(name("ssm"), layer.ssm);
-    visit(name("outputs"), layer.outputs);
-    visit(name("window"), layer.window);
-    visit(name("fading"), layer.fading);
-    visit(name("eidetic"), layer.eidetic);
-    visit(name("frozen.innovation"), layer.frozen.innovation);
-    visit(name("frozen.position"), layer.frozen.position);
-    visit(name("frozen.token"), layer.frozen.token);
-    visit(name("running.innovation"), layer.running.innovation);
-    visit(name("running.position"), layer.running.position);
-    visit(name("running.token"), layer.running.token);
+    nn::LayerState::visit(state.layers[i], one, one);
   }
 }
 
