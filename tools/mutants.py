@@ -47,6 +47,7 @@ SPLIT = "nn/equivalence Equivalence.EveryTwoWaySplit"
 STEP = "nn/equivalence Equivalence.OneTokenAtATime"
 BATCH = "nn/equivalence Equivalence.BatchedIsAlone"
 PACK = "nn/equivalence Equivalence.PackedIsSeparate"
+NATIVE = "nn/native Native.AgreesWithTorchBitForBit"
 STREAM = "nn/selection Selection.StreamingRuleWithTiesAndSpecialValues"
 GRADIENT = "nn/gradient Gradient.EveryParameterAndTheCarriedState"
 SCAN = "nn/gradient Gradient.LinearScan"
@@ -115,6 +116,38 @@ MUTANTS = [
         "starts = id(i) != (first ? cursor.document[row] : id(i - 1));",
         "starts = id(i) != id(first ? 0 : i - 1);",
         PACK, "a document that starts with a call is taken for the one before",
+    ),
+    # --- the engine without torch ---
+    Mutant(
+        "engine-freezes-late", "infer/state.cpp",
+        "if (position == 0 || !memory::begins_chunk(position, shape.window.w)) return;",
+        "if (position == 0 || !memory::begins_chunk(position + 1, shape.window.w)) return;",
+        NATIVE, "the engine freezes its memories one token too early",
+    ),
+    Mutant(
+        "engine-row-of-a-member", "infer/state.cpp",
+        ": state.window.data() + now[i] % w * row;",
+        ": state.window.data() + (now[i] + 1) % w * row;",
+        NATIVE, "a member that enters the set is given its neighbour's row",
+    ),
+    Mutant(
+        "engine-sliding-row-early", "infer/layer.cpp",
+        "if (shape.fading.m_f > 0) fade(c, w, shape);",
+        "if (shape.fading.m_f > 1) fade(c, w, shape);",
+        NATIVE, "a single fading token is never made",
+    ),
+    Mutant(
+        "engine-ring-not-split", "infer/state.cpp",
+        "const int64_t count = std::min(span.count(), rows - slot);",
+        "const int64_t count = span.count();",
+        "infer/equal_bits Draws/EqualBits.WholeIsSplitIsStepsIsBatched/0",
+        "a window that runs over the end of its ring is read beyond it",
+    ),
+    Mutant(
+        "engine-residual-order", "infer/layer.cpp",
+        "if (w.kind == LayerKind::bmojo && config.fading_residual) add(change, ws.y.data(), c.T * D);",
+        "if (w.kind == LayerKind::bmojo && config.fading_residual) add(x, ws.y.data(), c.T * D);",
+        NATIVE, "the residual is (x + y) + W_o a instead of x + (W_o a + y)",
     ),
     # --- layer ---
     Mutant(
@@ -752,8 +785,8 @@ MUTANTS = [
     ),
     Mutant(
         "missing-field-accepted", "model/config.cpp",
-        'require(json.contains(field.name), "{}: field {} is missing",',
-        'require(true, "{}: field {} is missing",',
+        'require(json.contains(field.name), "{}: field {} is missing; {}",',
+        'require(true, "{}: field {} is missing; {}",',
         "cli/malformed test_malformed_config_files", "a field left out gets its default",
     ),
     Mutant(
@@ -1544,6 +1577,35 @@ MUTANTS = [
         "return tell(signal);",
         "cli/durability test_a_second_signal_does_not_wait_at_all[process-2]",
         "a second signal to the process that started the workers waits for them",
+    ),
+    # --- state files ---
+    Mutant(
+        "state-digest-not-compared", "infer/snapshot.cpp",
+        "require(text_of(file.last(Digest::kTextSize)) == digest.text(),",
+        "require(digest.text().size() == Digest::kTextSize,",
+        "infer/snapshot Snapshot.TenThousandBitFlipsAreAllDetected",
+        "a damaged state file is believed",
+    ),
+    Mutant(
+        "state-of-other-memories", "infer/snapshot.cpp",
+        "require(there[name] == value,",
+        "require(there.contains(name),",
+        "infer/snapshot Snapshot.AnotherModelsStateIsRefused",
+        "a state goes on in a model with another window",
+    ),
+    Mutant(
+        "frozen-a-token-early", "memory/visibility.h",
+        "return std::max<int64_t>(0, t - 1) / w * w;",
+        "return t / w * w;",
+        "infer/snapshot Snapshot.LoadedGoesOnAsNeverSaved",
+        "a state at the end of a chunk has the size of one in the next",
+    ),
+    Mutant(
+        "scratch-not-kept", "kernels/scratch.h",
+        "if (count == kEach) return false;",
+        "if (count >= 0) return false;",
+        "infer/stream Stream.AStepAllocatesNothing",
+        "every step allocates its scratch anew",
     ),
     Mutant(
         "pool-does-not-wait", "base/thread_pool.cpp",

@@ -62,7 +62,10 @@ def test_impossible_combinations(bmojo, tmp_path, fields, message):
     (lambda text: text.replace('"window": 8', '"window": 8, "window": 9'),
      "'window' must appear once"),
     (lambda text: text.replace('"window": 8', '"windows": 8'), "field 'windows' is not known"),
-    (lambda text: text.replace('"window": 8,', ""), "field window is missing"),
+    (lambda text: text.replace('"window": 8,', ""), "field window is missing; add it"),
+    (lambda text: text.replace('"eidetic_rule": "innovation",', ""),
+     'field eidetic_rule is missing; for a model saved before there were rules, add '
+     '"eidetic_rule": "innovation"'),
     (lambda text: text.replace('"window": 8', '"window": "8"'),
      'window must be a whole number, got "8"'),
     (lambda text: text.replace('"window": 8', '"window": 8.5'),

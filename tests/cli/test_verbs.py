@@ -23,8 +23,9 @@ from conftest import (
     write_sparse_safetensors,
 )
 
-VERBS = ["config", "init", "inspect", "import", "export", "tokenize", "task", "plot"]
-TORCH_VERBS = ["train", "eval", "score", "generate", "bench"]
+VERBS = ["config", "init", "inspect", "import", "export", "tokenize", "task", "plot",
+         "score", "generate", "bench"]  # fmt: skip
+TORCH_VERBS = ["train", "eval", "explain"]
 
 
 # --- help, version, mistakes ---------------------------------------------------------------------
@@ -123,12 +124,15 @@ def test_torch_verbs_run_bmojo_torch_beside(bmojo, tmp_path):
     other = tmp_path / "bmojo-torch"
     other.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 0\n')
     other.chmod(0o755)
-    assert alone("score", "--model", "a b", "--help") == "score|--model|a b|--help|"
+    assert alone("eval", "--model", "a b", "--help") == "eval|--model|a b|--help|"
+    for choice in (["--engine", "torch"], ["--engine=torch"]):
+        assert alone("score", *choice, "--help") == "|".join(["score", *choice, "--help", ""])
+    assert alone("bench", "--train") == "bench|--train|"
     assert "'frobnicate': unknown verb" in alone("frobnicate", "x", code=2)
     other.write_text("#!/bin/sh\necho 'bmojo: no' >&2\nexit 7\n")
-    alone("generate", code=7)
+    alone("generate", "--engine", "torch", code=7)
     other.chmod(0o644)
-    assert "cannot be run: Permission denied" in alone("bench", code=1)
+    assert "cannot be run: Permission denied" in alone("bench", "--train", code=1)
 
 
 def test_full_stdout_exits_1(bmojo):

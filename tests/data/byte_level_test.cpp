@@ -160,6 +160,7 @@ TEST(Nfc, LeavesYoungerCharactersAlone) {
   // U+1ABF came with Unicode 13: its mark neither moves nor lets others past.
   EXPECT_EQ(nfc("a\u0301\u1abf\u0323"), "á\u1abf\u0323");
   EXPECT_EQ(nfc("\u1abf\u0301\u0323"), "\u1abf\u0323\u0301");
+  EXPECT_EQ(nfc("a\u1abf\u0334"), "a\u1abf\u0334");  // whose class is lower
   EXPECT_EQ(nfc("\U00011935\U00011930"), "\U00011935\U00011930");
 }
 

@@ -6,16 +6,19 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "bmojo/base/error.h"
 #include "bmojo/cli/command_line.h"
+#include "bmojo/cli/engine.h"
 #include "bmojo/cli/verbs.h"
 
 namespace bmojo {
 namespace {
 namespace fs = std::filesystem;
+using namespace std::string_view_literals;
 
 struct TorchVerb {
   std::string_view name, description;
@@ -23,9 +26,6 @@ struct TorchVerb {
 constexpr std::array kTorchVerbs = {
     TorchVerb{"train", "Train a model on text or on a task, and resume"},
     TorchVerb{"eval", "Accuracy or loss of a checkpoint"},
-    TorchVerb{"score", "Log-probabilities of given tokens"},
-    TorchVerb{"generate", "Continue a prompt of token ids"},
-    TorchVerb{"bench", "Speed of the training step"},
     TorchVerb{"explain", "What one sequence was remembered by"},
 };
 
@@ -34,6 +34,19 @@ void list_torch_verbs(CLI::App& app) {
   for (const auto& verb : kTorchVerbs)
     text += fmt::format("  {:<24}{}\n", verb.name, verb.description);
   app.footer(text + "\nbmojo VERB --help shows a verb's flags.");
+}
+
+// `--engine torch`, in one word or two, and `bench --train`.
+bool wants_torch(std::span<char*> arguments) {
+  const bool is_bench = !arguments.empty() && arguments[0] == "bench"sv;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
+    if (is_bench && word == "--train") return true;
+    if (word == "--engine=torch") return true;
+    if (word == "--engine" && i + 1 < arguments.size() && arguments[i + 1] == "torch"sv)
+      return true;
+  }
+  return false;
 }
 
 void run_torch(char** argv) {
@@ -50,10 +63,11 @@ void run_torch(char** argv) {
 
 int main(int argc, char** argv) {
   using namespace bmojo;
-  Elsewhere torch{.verbs = {}, .run = run_torch};
+  Elsewhere torch{.verbs = {}, .takes = wants_torch, .run = run_torch};
   for (const auto& verb : kTorchVerbs) torch.verbs.emplace_back(verb.name);
   return run(argc, argv, "bmojo",
              {add_config_verb, add_init_verb, add_inspect_verb, add_import_verb, add_export_verb,
-              add_tokenize_verb, add_task_verb, add_sweep_verb, add_plot_verb, list_torch_verbs},
+              add_tokenize_verb, add_task_verb, add_score_verb, add_generate_verb, add_bench_verb,
+              add_sweep_verb, add_plot_verb, list_torch_verbs},
              torch);
 }

@@ -6,13 +6,11 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 
 #include "bmojo/base/error.h"
-#include "bmojo/base/printable.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/torch_verbs.h"
-#include "bmojo/kernels/cpu.h"
+#include "bmojo/nn/language_model.h"
 
 namespace bmojo {
 
@@ -23,39 +21,19 @@ nn::Model load_model(const std::string& folder, const std::vector<std::string>& 
   return nn::Model(config, nn::load_parameters(checkpoint));
 }
 
+std::unique_ptr<eval::LanguageModel> open_model(const EngineChoice& choice, int64_t threads) {
+  require(choice.dtype != "bf16", "--dtype: must be f32 with --engine torch, got bf16");
+  use_threads(threads);
+  return nn::make_language_model(load_model(choice.model, choice.set));
+}
+
 void use_threads(int64_t threads) {
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
 }
 
-void check_ids(const std::vector<int64_t>& ids, const Config& config, const std::string& subject) {
-  require(!ids.empty(), "{}: ids must hold at least one id, got none", subject);
-  for (const auto id : ids)
-    require(id >= 0 && id < config.vocab_size, "{}: ids must be from 0 to {}, got {}", subject,
-            config.vocab_size - 1, id);
-}
-
-std::vector<int64_t> parse_ids(std::string_view text) {
-  std::vector<int64_t> ids;
-  for (const char *at = text.data(), *end = at + text.size();; ++at) {
-    int64_t id = 0;
-    const auto [next, error] = std::from_chars(at, end, id);
-    require(error == std::errc() && (next == end || *next == ','),
-            "--ids: must be whole numbers like 1,2,3, got {}", in_quotes(text));
-    ids.push_back(id);
-    if (next == end) return ids;
-    at = next;
-  }
-}
-
-void require_vocabulary(const Task& task, const Config& config) {
-  require(task.vocab_size == config.vocab_size,
-          "--task: vocabulary must be the model's = {}, got {}", config.vocab_size,
-          task.vocab_size);
-}
-
 void run_verb(const std::function<void()>& verb) {
   try {
-    if (const char* name = getenv("BMOJO_SIMD")) kernels::cap_target(name);
+    cap_instruction_set();
     verb();
   } catch (const c10::Error& error) {
     // Without torch's stack trace, which names this machine's paths.

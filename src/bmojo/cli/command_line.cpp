@@ -176,7 +176,10 @@ bool has_verb(const CLI::App& app, std::string_view name) {
 void dispatch(CLI::App& app, int argc, char** argv, const Elsewhere& elsewhere) {
   const std::string first = argc > 1 ? argv[1] : "";
   require(argc > 1, "a verb is needed, got none; bmojo --help lists them");
-  if (std::ranges::find(elsewhere.verbs, first) != elsewhere.verbs.end()) elsewhere.run(argv);
+  const std::span arguments(argv + 1, static_cast<size_t>(argc - 1));
+  if (std::ranges::find(elsewhere.verbs, first) != elsewhere.verbs.end() ||
+      (elsewhere.takes != nullptr && elsewhere.takes(arguments)))
+    elsewhere.run(argv);
   if (!first.starts_with('-') && !has_verb(app, first)) {
     auto verbs = names_of(app.get_subcommands({}));
     verbs.insert(verbs.end(), elsewhere.verbs.begin(), elsewhere.verbs.end());

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -17,9 +18,11 @@ inline constexpr const char* kNoCurrentFolder =
 
 using AddVerb = void (*)(CLI::App& app);
 
-// Verbs that another program runs; `run` does not return.
+// Verbs that another program runs, and those that it runs when `takes` the arguments behind them;
+// `run` does not return.
 struct Elsewhere {
   std::vector<std::string> verbs;
+  bool (*takes)(std::span<char*> arguments) = nullptr;
   void (*run)(char** argv) = nullptr;
 };
 

@@ -1,69 +1,209 @@
-#include <torch/torch.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <iostream>
+#include <iterator>
 #include <memory>
 
-#include "bmojo/cli/torch_verbs.h"
-#include "bmojo/nn/sample.h"
+#include "bmojo/base/error.h"
+#include "bmojo/base/input.h"
+#include "bmojo/base/memory.h"
+#include "bmojo/base/progress.h"
+#include "bmojo/cli/engine.h"
+#include "bmojo/data/unicode.h"
+#include "bmojo/eval/generate.h"
+#include "bmojo/model/checkpoint.h"
 
 namespace bmojo {
 namespace {
 
 struct Options {
   Common common;
-  std::string model, prompt;
-  std::vector<std::string> set;
-  nn::SampleOptions sampling;
+  EngineChoice choice;
+  std::optional<std::string> prompt;
+  std::string prompt_file, ids, tokenizer, state_in, state_out;
+  eval::GenerateOptions how;
   int64_t num_samples = 1;
 };
 
-void run_generate(const Options& options) {
-  torch::NoGradGuard no_grad;
-  const auto ids = parse_ids(options.prompt);
-  use_threads(options.common.threads);
-  const auto model = load_model(options.model, options.set);
-  check_ids(ids, model.config(), "--ids");
-  const auto prompt = nn::read_prompt(model, ids);
-  for (int64_t i = 0; i < options.num_samples; ++i) {
-    const auto sample =
-        nn::sample(model, prompt, options.sampling, static_cast<uint64_t>(options.common.seed) + i);
-    if (options.common.json)
-      print_json({{"text", nullptr},
-                  {"ids", sample.ids},
-                  {"logprobs", sample.logprobs},
-                  {"finish", sample.finish},
-                  {"prompt_tokens", ids.size()},
-                  {"reprocessed_tokens", 0}});
-    else
-      fmt::print("{}\n", fmt::join(sample.ids, " "));
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string read_all(const std::string& path) {
+  if (path != "-") return read_text(path);
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  if (std::cin.bad()) throw RunError("stdin: reading failed");
+  return text;
+}
+
+int num_prompts(const Options& options) {
+  return static_cast<int>(options.prompt.has_value()) +
+         static_cast<int>(!options.prompt_file.empty()) + static_cast<int>(!options.ids.empty());
+}
+
+struct Prompt {
+  std::vector<int64_t> ids;
+  bool is_text = false;
+};
+
+Prompt read_prompt(const Options& options, const Config& config, const Tokenizer* tokenizer) {
+  if (num_prompts(options) == 0) return {{}, tokenizer != nullptr};
+  if (!options.ids.empty()) {
+    const auto ids = parse_ids(options.ids);
+    check_ids(ids, config, "--ids");
+    return {ids, false};
   }
+  const auto* flag = options.prompt ? "--prompt" : "--prompt-file";
+  const auto text = options.prompt ? *options.prompt : read_all(options.prompt_file);
+  require(tokenizer != nullptr,
+          "{}: needs a tokenizer, got none in the model's folder; give --tokenizer or --ids", flag);
+  require(!text.empty(), "{}: must hold at least one character, got none", flag);
+  const auto fault = find_utf8_fault(text);
+  require(fault.at == text.size() || tokenizer->name() == "bytes",
+          "{}: must be UTF-8, got other bytes at {}", flag, fault.at);
+  Prompt prompt{{}, true};
+  if (config.bos_token_id >= 0 && tokenizer->name() == "sentencepiece")
+    prompt.ids.push_back(config.bos_token_id);
+  for (const auto id : tokenizer->encode(text)) prompt.ids.push_back(id);
+  check_ids(prompt.ids, config, flag);
+  return prompt;
+}
+
+Json to_json(const eval::Generated& sample, bool with_text, size_t num_prompt) {
+  Json json = {{"text", with_text ? Json(replace_utf8_faults(sample.text)) : Json()},
+               {"ids", sample.ids},
+               {"logprobs", sample.logprobs},
+               {"finish", sample.finish},
+               {"prompt_tokens", num_prompt},
+               {"reprocessed_tokens", 0}};
+  if (sample.alternatives.empty()) return json;
+  for (const auto& alternatives : sample.alternatives) {
+    Json row = Json::array();
+    for (const auto& [id, logprob] : alternatives)
+      row.push_back({{"id", id}, {"logprob", logprob}});
+    json["top_logprobs"].push_back(row);
+  }
+  return json;
+}
+
+// Text as it comes, for people who watch.
+void show(std::string_view text) {
+  fmt::print("{}", text);
+  std::fflush(stdout);
+}
+
+void run_generate(const Options& options) {
+  const int given = num_prompts(options);
+  require(given == 1 || (given == 0 && !options.state_in.empty()),
+          "generate: --prompt, --prompt-file or --ids is needed, got {}",
+          given == 0 ? "none" : "more than one");
+  require(options.state_out.empty() || options.num_samples == 1,
+          "--state-out: keeps one continuation, got --num-samples {}", options.num_samples);
+  const auto model = open_model(options.choice, options.common.threads);
+  const auto& config = model->config();
+  const auto tokenizer =
+      options.tokenizer.empty()
+          ? tokenizer_of(checkpoint_folder(options.choice.model), config.vocab_size)
+          : load_tokenizer(options.tokenizer);
+  require(tokenizer == nullptr || tokenizer->vocab_size() <= config.vocab_size,
+          "--tokenizer: vocabulary must be at most the model's = {}, got {}", config.vocab_size,
+          tokenizer == nullptr ? 0 : tokenizer->vocab_size());
+  const auto prompt = read_prompt(options, config, tokenizer.get());
+  require(options.how.stop.empty() || tokenizer != nullptr,
+          "--stop: needs a tokenizer, got none in the model's folder; give --tokenizer");
+
+  const auto start = std::chrono::steady_clock::now();
+  auto read = options.state_in.empty() ? eval::begin(*model) : model->load(options.state_in);
+  // A saved text goes on with its own draws unless other ones are asked for.
+  if (options.state_in.empty() || options.common.seed != 0)
+    read.seed = static_cast<uint64_t>(options.common.seed);
+  const uint64_t seed = read.seed;
+  eval::read_prompt(*model, prompt.ids, read);
+  const double prefill = seconds_since(start);
+  const auto decode_start = std::chrono::steady_clock::now();
+  size_t written = 0;
+  auto how = options.how;
+  how.goes_on = !options.state_out.empty();
+  const bool streams = prompt.is_text && !options.common.json && ::isatty(STDOUT_FILENO) == 1;
+  for (int64_t i = 0; i < options.num_samples; ++i) {
+    auto from = i + 1 < options.num_samples ? read.copy() : std::move(read);
+    from.seed = seed + static_cast<uint64_t>(i);
+    const auto sample =
+        eval::generate(*model, from, how, tokenizer.get(), streams ? show : nullptr);
+    if (!options.state_out.empty()) model->save(from, options.state_out);
+    written += sample.ids.size();
+    if (options.common.json)
+      print_json(to_json(sample, tokenizer != nullptr, prompt.ids.size()));
+    else if (!prompt.is_text)
+      fmt::print("{}\n", fmt::join(sample.ids, " "));
+    else
+      fmt::print("{}\n", streams ? "" : sample.text);
+  }
+  if (options.common.quiet || !is_live_terminal()) return;
+  print_stderr(fmt::format(
+      "{} tokens read at {:.0f} a second, {} written at {:.1f} a second, {} of memory\n",
+      prompt.ids.size(), static_cast<double>(prompt.ids.size()) / prefill, written,
+      static_cast<double>(written) / seconds_since(decode_start),
+      si(static_cast<double>(process_memory("VmHWM")), "B")));
+}
+
+void add_sampling_flags(CLI::App& verb, Options& options) {
+  auto& sampling = options.how.sampling;
+  add_number(verb, {"--temperature", "0 takes the most likely", 0.0, 1e6, "T [1]"},
+             sampling.temperature);
+  add_number(verb,
+             {"--top-k", "Draw from the K most likely; 0 = all", 0, int64_t{1} << 40, "K [0]"},
+             sampling.top_k);
+  add_number(verb, {"--top-p", "Draw from the fewest that hold this mass", 0.0, 1.0, "P [1]"},
+             sampling.top_p);
+  add_number(verb,
+             {"--min-p", "Leave out what is P times less likely than the first", 0.0, 1.0, "P [0]"},
+             sampling.min_p);
+  add_number(
+      verb,
+      {"--repetition-penalty", "Above 1: the last 64 tokens are less likely", 0.01, 100.0, "R [1]"},
+      sampling.repetition_penalty);
 }
 
 }  // namespace
 
 void add_generate_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  auto* verb = app.add_subcommand("generate", "Continue a prompt of token ids");
-  verb->add_option("--model", options->model, "Checkpoint folder")->option_text("DIR")->required();
-  verb->add_option("--ids", options->prompt, "The prompt")->option_text("1,2,3")->required();
+  auto* verb = app.add_subcommand("generate", "Continue a prompt");
+  add_engine_flags(*verb, options->choice);
+  verb->add_option("--prompt", options->prompt, "The prompt")->option_text("TEXT");
+  verb->add_option("--prompt-file", options->prompt_file,
+                   "A file with the prompt; - reads standard input")
+      ->option_text("FILE");
+  verb->add_option("--ids", options->ids, "The prompt as token ids; ids are printed")
+      ->option_text("1,2,3");
+  verb->add_option("--tokenizer", options->tokenizer, "bytes or a file; the model's own by default")
+      ->option_text("NAME");
+  verb->add_option("--state-in", options->state_in, "Go on from a saved state; nothing is reread")
+      ->option_text("FILE");
+  verb->add_option("--state-out", options->state_out, "Save the state after the last token")
+      ->option_text("FILE");
   add_number(*verb, {"--max-tokens", "Tokens to add", 1, int64_t{1} << 40, "N [32]"},
-             options->sampling.max_tokens);
-  add_number(*verb, {"--temperature", "0 takes the most likely", 0.0, 1e6, "T [1]"},
-             options->sampling.temperature);
-  add_number(*verb,
-             {"--top-k", "Draw from the K most likely; 0 = all", 0, int64_t{1} << 40, "K [0]"},
-             options->sampling.top_k);
-  add_number(*verb, {"--top-p", "Draw from the fewest that hold this mass", 0.0, 1.0, "P [1]"},
-             options->sampling.top_p);
-  add_number(*verb,
-             {"--min-p", "Leave out what is P times less likely than the first", 0.0, 1.0, "P [0]"},
-             options->sampling.min_p);
+             options->how.max_tokens);
+  add_sampling_flags(*verb, *options);
+  verb->add_option("--stop", options->how.stop, "Stop before this text; may be repeated")
+      ->option_text("TEXT")
+      ->allow_extra_args(false)
+      ->check([](const std::string& text) {
+        return text.empty() ? std::string("must not be empty") : std::string();
+      });
   add_number(
       *verb,
       {"--num-samples", "Continuations, with seeds N, N+1, ...", 1, int64_t{1} << 40, "N [1]"},
       options->num_samples);
-  verb->add_flag("--ignore-eos", options->sampling.ignore_eos,
-                 "Go on after the end-of-sequence token");
-  add_memory_settings(*verb, options->set);
+  add_number(*verb,
+             {"--logprobs", "With --json: the N likeliest tokens of each place", 0,
+              int64_t{1} << 20, "N [0]"},
+             options->how.num_logprobs);
+  verb->add_flag("--ignore-eos", options->how.ignore_eos, "Go on after the end-of-sequence token");
   add_common(*verb, options->common);
   verb->callback([options] { run_verb([&] { run_generate(*options); }); });
 }

@@ -11,11 +11,13 @@
 #include "bmojo/base/printable.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/command_line.h"
+#include "bmojo/cli/inspect.h"
 #include "bmojo/cli/verbs.h"
 #include "bmojo/data/shards.h"
+#include "bmojo/infer/snapshot.h"
+#include "bmojo/memory/state_size.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
-#include "bmojo/memory/state_size.h"
 #include "bmojo/model/tensors.h"
 
 namespace bmojo {
@@ -26,6 +28,7 @@ struct Options {
   Common common;
   std::string path;
   std::vector<std::string> settings;
+  std::string model;
   bool verify = false;
 };
 
@@ -91,11 +94,6 @@ Json memory_json(const MemoryBytes& memory) {
           {"total", memory.total()}};
 }
 
-// At most 80 columns; cut after escaping, which makes text longer.
-void print_row(std::string_view name, std::string_view value) {
-  fmt::print("{:<14}{}\n", name, printable(printable(value), 65));
-}
-
 std::string dtypes_text(const Totals& totals) {
   std::string text;
   for (const auto& [name, count] : totals.dtypes)
@@ -124,21 +122,6 @@ std::string pattern_text(const Config& config) {
   const bool one = config.pattern.find(',') == std::string::npos;
   return one ? fmt::format("{} x {}", config.pattern, config.num_layers)
              : fmt::format("{}, cycled over {} layers", config.pattern, config.num_layers);
-}
-
-std::string model_text(const Config& config) {
-  const bool bmojo = config.has(LayerKind::bmojo);
-  const std::string_view kind = bmojo && config.eidetic_tokens > 0 ? "B'MOJO"
-                                : bmojo                            ? "B'MOJO-F"
-                                : !config.has_attention()          ? "Mamba"
-                                : !config.has_ssm()                ? "Transformer"
-                                                                   : "Hybrid";
-  return fmt::format("{}, width {}, vocabulary {}", kind, config.hidden_size, config.vocab_size);
-}
-
-// What an unlimited window adds with every token read.
-int64_t growth_of(const Config& config) {
-  return memory_bytes(config, 1).window - memory_bytes(config, 0).window;
 }
 
 void print_memory(const Config& config) {
@@ -283,6 +266,13 @@ void inspect_token_data(const Options& options) {
 }
 
 void run_inspect(const Options& options) {
+  const bool is_state = infer::is_snapshot(options.path);
+  require(is_state || options.model.empty(), "--model: needs a state file, got {}", options.path);
+  if (is_state) {
+    require(options.settings.empty(), "--set: needs a checkpoint folder, got the state {}",
+            options.path);
+    return inspect_state(options.path, options.model, options.common.json);
+  }
   if (is_token_data(options.path)) return inspect_token_data(options);
   std::error_code ignored;
   fs::is_directory(options.path, ignored) ? inspect_checkpoint(options) : inspect_file(options);
@@ -290,14 +280,33 @@ void run_inspect(const Options& options) {
 
 }  // namespace
 
+void print_row(std::string_view name, std::string_view value) {
+  fmt::print("{:<14}{}\n", name, printable(printable(value), 65));
+}
+
+std::string model_text(const Config& config) {
+  const bool bmojo = config.has(LayerKind::bmojo);
+  const std::string_view kind = bmojo && config.eidetic_tokens > 0 ? "B'MOJO"
+                                : bmojo                            ? "B'MOJO-F"
+                                : !config.has_attention()          ? "Mamba"
+                                : !config.has_ssm()                ? "Transformer"
+                                                                   : "Hybrid";
+  return fmt::format("{}, width {}, vocabulary {}", kind, config.hidden_size, config.vocab_size);
+}
+
+int64_t growth_of(const Config& config) {
+  return memory_bytes(config, 1).window - memory_bytes(config, 0).window;
+}
+
 void add_inspect_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  auto* verb =
-      app.add_subcommand("inspect", "What a checkpoint, a tensor file or token shards hold");
-  verb->add_option("PATH", options->path, "Checkpoint or run, .safetensors file, shard or folder")
+  auto* verb = app.add_subcommand("inspect", "What a checkpoint, tensors, shards or a state hold");
+  verb->add_option("PATH", options->path, "Checkpoint or run, .safetensors file, shards, state")
       ->type_name("")
       ->required();
   add_memory_settings(*verb, options->settings);
+  verb->add_option("--model", options->model, "A state's model: its tokenizer shows the text")
+      ->option_text("DIR");
   verb->add_flag("--verify", options->verify, "Hash the contents and compare with the digest");
   add_common(*verb, options->common);
   verb->callback([options] { run_inspect(*options); });

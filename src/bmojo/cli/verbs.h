@@ -5,6 +5,7 @@
 namespace bmojo {
 
 // The torch-free verbs, one file each.
+void add_bench_verb(CLI::App& app);
 void add_config_verb(CLI::App& app);
 void add_init_verb(CLI::App& app);
 void add_inspect_verb(CLI::App& app);

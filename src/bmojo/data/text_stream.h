@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "bmojo/data/tokenizer.h"
 
@@ -13,9 +14,13 @@ namespace bmojo {
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  // Goes on behind other text, of which `held` was held back.
+  TextStream(const Tokenizer& tokenizer, std::string held)
+      : tokenizer_(tokenizer), held_(std::move(held)), started_(true) {}
 
   std::string push(int32_t id);
   std::string finish();  // what was held back; the stream begins anew
+  const std::string& held() const { return held_; }
 
  private:
   const Tokenizer& tokenizer_;

@@ -179,6 +179,14 @@ std::string tokenizer_file_name(std::string_view name) {
   return name == "bpe" ? kByteLevelFile : name == "bytes" ? "" : kSentencePieceFile;
 }
 
+std::unique_ptr<Tokenizer> tokenizer_of(const std::filesystem::path& folder, int64_t vocab_size) {
+  for (const auto* name : {kByteLevelFile, kSentencePieceFile, "vocab.json"})
+    if (std::filesystem::exists(folder / name)) return load_tokenizer((folder / name).string());
+  auto bytes = load_tokenizer("bytes");
+  if (bytes->vocab_size() != vocab_size) return nullptr;
+  return bytes;
+}
+
 std::map<std::string, std::string> tokenizer_digests(const fs::path& folder,
                                                      std::string_view name) {
   std::map<std::string, std::string> digests;

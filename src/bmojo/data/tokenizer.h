@@ -50,6 +50,10 @@ class Tokenizer {
 // byte-level tokenizer.json, or GPT-2's vocab.json or merges.txt with the other one beside it.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_file);
 
+// The tokenizer that a checkpoint's folder holds, or null. Without a file a model of 257 ids is
+// taken for one of bytes.
+std::unique_ptr<Tokenizer> tokenizer_of(const std::filesystem::path& folder, int64_t vocab_size);
+
 // The digests, by file, of the tokenizers in a checkpoint's folder that data of tokenizer `name`
 // can be compared with: it may hold the same one as tokenizer.json and as vocab.json with
 // merges.txt.

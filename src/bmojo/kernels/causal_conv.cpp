@@ -19,13 +19,15 @@ HWY_BEFORE_NAMESPACE();
 namespace bmojo::kernels::HWY_NAMESPACE {
 
 // taps[i] [E] is the tap for x_{t-i}; behind them, the bias or zeros.
-std::vector<float> by_tap(const CausalConv& conv) {
+Scratch by_tap(const CausalConv& conv) {
   const int64_t E = conv.history.C, K = conv.history.depth + 1;
-  std::vector<float> taps(static_cast<size_t>((K + 1) * E));
+  auto taps = scratch((K + 1) * E);
   for (int64_t i = 0; i < K; ++i)
     for (int64_t c = 0; c < E; ++c)
       taps[static_cast<size_t>(i * E + c)] = conv.weight[c * K + K - 1 - i];
-  if (conv.bias != nullptr) std::copy_n(conv.bias, E, taps.data() + K * E);
+  float* bias = taps.get() + K * E;
+  std::fill_n(bias, E, 0.0f);
+  if (conv.bias != nullptr) std::copy_n(conv.bias, E, bias);
   return taps;
 }
 
@@ -41,7 +43,7 @@ void forward(const CausalConv& conv, float* y, float* next_tail, const ParallelF
   const History& h = conv.history;
   const int64_t E = h.C, blocks = (h.L + kHistoryBlock - 1) / kHistoryBlock;
   const auto taps = by_tap(conv);
-  const float* bias = taps.data() + (h.depth + 1) * E;
+  const float* bias = taps.get() + (h.depth + 1) * E;
   run(parallel, h.B * blocks, [&](int64_t task) HWY_ATTR {
     const int64_t b = task / blocks, t0 = task % blocks * kHistoryBlock,
                   t1 = std::min(h.L, t0 + kHistoryBlock),
@@ -52,7 +54,7 @@ void forward(const CausalConv& conv, float* y, float* next_tail, const ParallelF
       reads.at(h, b, t);
       float* HWY_RESTRICT out = y + (b * h.L + t) * E;
       over_row(E, [&](int64_t c, int64_t lanes) BMOJO_BODY {
-        const V sum = convolve(reads, taps.data(), load(bias + c, lanes), E, c, lanes);
+        const V sum = convolve(reads, taps.get(), load(bias + c, lanes), E, c, lanes);
         store(silu(sum), out + c, lanes);
       });
     }
@@ -121,7 +123,7 @@ void backward(const CausalConv& conv, const Rows& grad_y, const float* grad_next
   const auto taps = by_tap(conv);
   run(parallel, conv.history.B * groups, [&](int64_t task) HWY_ATTR {
     const int64_t first = task % groups * kHistoryGroup;
-    backward_group(conv, taps.data(), task / groups, first, std::min(kHistoryGroup, E - first),
+    backward_group(conv, taps.get(), task / groups, first, std::min(kHistoryGroup, E - first),
                    grad_y, grad_next, out);
   });
 }

@@ -17,13 +17,13 @@ namespace bmojo::kernels::HWY_NAMESPACE {
 
 // What a token reads: reach + 1 rows, the present first.
 struct Reads {
-  explicit Reads(const History& h) : rows(static_cast<size_t>(h.depth + 1)) {}
+  explicit Reads(const History& h) : rows(scratch<const float*>(h.depth + 1)) {}
   void at(const History& h, int64_t b, int64_t t) {
     count = h.reach(b, t) + 1;
     for (int64_t i = 0; i < count; ++i) rows[static_cast<size_t>(i)] = h.row(b, t - i);
   }
   const float* row(int64_t i) const { return rows[static_cast<size_t>(i)]; }
-  std::vector<const float*> rows;
+  ScratchOf<const float*> rows;
   int64_t count = 0;
 };
 

@@ -284,10 +284,11 @@ void mix_values(const Work& work, const Part& part) {
 
 // Grows and is kept: a step allocates nothing.
 float* kept_scratch(int64_t count) {
-  thread_local Scratch memory;
+  thread_local hwy::AlignedFreeUniquePtr<float[]> memory;
   thread_local int64_t size = 0;
   if (count > size) {
-    memory = scratch(count);
+    memory = hwy::AllocateAligned<float>(static_cast<size_t>(count));
+    if (!memory) throw std::bad_alloc();
     size = count;
   }
   return memory.get();

@@ -77,6 +77,9 @@ struct EideticMemory {
   int64_t w;
 
   int64_t seen_from(int64_t p) const { return p + w; }
+  // After t tokens: the set was frozen when the first token of the last one's chunk was read, so
+  // its members lie before that position.
+  int64_t frozen_before(int64_t t) const { return std::max<int64_t>(0, t - 1) / w * w; }
 };
 
 }  // namespace bmojo::memory

@@ -150,8 +150,11 @@ void validate_bmojo(const Config& c) {
 }  // namespace
 
 LayerKind Config::kind(int64_t layer) const {
-  const auto kinds = split(pattern, ',');
-  return parse_kind(kinds[static_cast<size_t>(layer) % kinds.size()], pattern);
+  // Without a list of them, which would be made anew for every token that an engine reads.
+  std::string_view rest = pattern;
+  for (auto before = layer % (std::ranges::count(pattern, ',') + 1); before > 0; --before)
+    rest.remove_prefix(rest.find(',') + 1);
+  return parse_kind(rest.substr(0, rest.find(',')), pattern);
 }
 
 bool Config::has(LayerKind wanted) const {

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bmojo/data/tokenizer.h"
+#include "bmojo/eval/language_model.h"
+#include "bmojo/kernels/sample.h"
+
+namespace bmojo::eval {
+
+// What is written, and when it ends.
+struct GenerateOptions {
+  int64_t max_tokens = 32;
+  kernels::Sampling sampling;
+  int64_t penalty_span = 64;      // last tokens that the repetition penalty looks at
+  std::vector<std::string> stop;  // texts that end it; they are not part of the result
+  bool ignore_eos = false;
+  int64_t num_logprobs = 0;  // alternatives to tell of each token
+  bool goes_on = false;      // text that is held back at the end stays with the continuation
+};
+
+struct Alternative {
+  int64_t id;
+  double logprob;
+};
+
+struct Generated {
+  std::vector<int64_t> ids;
+  std::vector<double> logprobs;                        // of each, before any filter
+  std::vector<std::vector<Alternative>> alternatives;  // of each, the likeliest first
+  std::string text;                                    // where there is a tokenizer
+  std::string finish = "length";                       // or "eos", "stop"
+};
+
+// Reads a prompt in parts of bounded size: memory does not grow with its length. `from` may have
+// read something before.
+void read_prompt(const LanguageModel& model, const std::vector<int64_t>& ids, Continuation& from,
+                 const std::function<void()>& between_parts = {});
+Continuation begin(const LanguageModel& model);
+
+// Goes on behind a prompt; the same seed (from.seed) gives the same text on every machine.
+// `tokenizer` may be null: then there is no text, and nothing to stop at. `on_text` receives text
+// as soon as it is certain, whole characters that no stop text can take back. Throws RunError where
+// the logits are not finite.
+Generated generate(const LanguageModel& model, Continuation& from, const GenerateOptions& options,
+                   const Tokenizer* tokenizer,
+                   const std::function<void(std::string_view)>& on_text = {});
+
+}  // namespace bmojo::eval

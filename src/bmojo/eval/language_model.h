@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bmojo/base/function_ref.h"
+#include "bmojo/model/config.h"
+
+namespace bmojo::eval {
+
+// What a model keeps of one sequence that it is reading.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual std::unique_ptr<Memory> copy() const = 0;
+  virtual int64_t position() const = 0;  // tokens read
+};
+
+// Tokens that a sequence goes on with.
+struct Reading {
+  Memory* memory = nullptr;
+  std::span<const int64_t> ids;
+};
+
+// A sequence that was read up to here, what comes next in it, and what writing it needs to go on.
+struct Continuation {
+  std::unique_ptr<Memory> memory;
+  std::vector<float> logits;    // [V] after the last token
+  std::vector<int64_t> recent;  // last tokens, for the repetition penalty
+  uint64_t seed = 0;
+  std::string pending_utf8;  // bytes of a character that has not wholly come
+  std::string pending_stop;  // text held back: a stop text may have begun
+
+  Continuation copy() const {
+    return {memory->copy(), logits, recent, seed, pending_utf8, pending_stop};
+  }
+};
+
+// A model that reads and predicts. Scoring, sampling and evaluation are written over this, once for
+// every engine.
+class LanguageModel {
+ public:
+  virtual ~LanguageModel() = default;
+
+  virtual const Config& config() const = 0;
+  virtual std::unique_ptr<Memory> begin() const = 0;
+  // Reads on in every sequence; hidden [Σ tokens, D], sequence by sequence.
+  virtual void forward(std::span<const Reading> readings, float* hidden) const = 0;
+  // What is due next after each token: hidden [n, D] -> logits [n, V].
+  virtual void logits(const float* hidden, int64_t n, float* out) const = 0;
+  // task(0) … task(n - 1) on the engine's threads.
+  virtual void parallel(int64_t n, const FunctionRef<void(int64_t)>& task) const = 0;
+  // A continuation as a file, and back. Error where the file is damaged or of another model, or
+  // where an engine has no such files.
+  virtual void save(const Continuation& from, const std::filesystem::path& path) const;
+  virtual Continuation load(const std::filesystem::path& path) const;
+};
+
+}  // namespace bmojo::eval

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "bmojo/eval/language_model.h"
+#include "bmojo/infer/model.h"
+
+namespace bmojo::infer {
+
+// A sequence's State behind the interface that every engine has.
+class StateMemory : public eval::Memory {
+ public:
+  explicit StateMemory(State state_) : state(std::move(state_)) {}
+  std::unique_ptr<eval::Memory> copy() const override {
+    return std::make_unique<StateMemory>(state);
+  }
+  int64_t position() const override { return state.position; }
+
+  State state;
+};
+
+class NativeLanguageModel : public eval::LanguageModel {
+ public:
+  // digest() of the weights, asked for when a state is saved or loaded: its file names its model.
+  NativeLanguageModel(std::unique_ptr<const Model> model, std::function<std::string()> digest)
+      : model_(std::move(model)), digest_(std::move(digest)) {}
+
+  const Config& config() const override { return model_->config(); }
+  std::unique_ptr<eval::Memory> begin() const override {
+    return std::make_unique<StateMemory>(model_->begin());
+  }
+  void forward(std::span<const eval::Reading> readings, float* hidden) const override;
+  void logits(const float* hidden, int64_t n, float* out) const override {
+    model_->logits(hidden, n, out);
+  }
+  void parallel(int64_t n, const FunctionRef<void(int64_t)>& task) const override {
+    model_->pool().run(n, task);
+  }
+  void save(const eval::Continuation& from, const std::filesystem::path& path) const override;
+  eval::Continuation load(const std::filesystem::path& path) const override;
+
+ private:
+  std::unique_ptr<const Model> model_;
+  std::function<std::string()> digest_;
+};
+
+}  // namespace bmojo::infer

@@ -1,0 +1,115 @@
+#include "bmojo/infer/model.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "bmojo/base/error.h"
+#include "bmojo/infer/layer.h"
+#include "bmojo/kernels/norm.h"
+#include "bmojo/kernels/predictor_weights.h"
+#include "bmojo/kernels/rotary_table.h"
+
+namespace bmojo::infer {
+namespace {
+
+// Tokens that pass through the layers together, over all sequences: enough for the products to be
+// bound by arithmetic, few enough for what lies between layers to stay small.
+constexpr int64_t kTokensAtOnce = 512;
+
+void check(std::span<const Input> inputs, const Config& config) {
+  for (const auto& input : inputs) {
+    require(std::ssize(input.state->layers) == config.num_layers,
+            "forward: state must have {} layers, got {}; begin() makes one", config.num_layers,
+            input.state->layers.size());
+    for (const auto id : input.ids)
+      require(id >= 0 && id < config.vocab_size, "forward: ids must be from 0 to {}, got {}",
+              config.vocab_size - 1, id);
+  }
+}
+
+int threads_of(int threads) {
+  return threads > 0 ? threads
+                     : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+Model::Model(const TensorFolder& tensors, Config config, std::optional<WeightType> type,
+             int threads)
+    : pool_(std::make_unique<ThreadPool>(threads_of(threads))),
+      weights_(tensors, std::move(config), type, kernels::ParallelFor(*pool_)) {
+  const auto& c = weights_.config;
+  require(c.eidetic_rule != "oracle" || c.eidetic_tokens == 0 || !c.has(LayerKind::bmojo),
+          "config: eidetic_rule must be one that this engine can follow, got oracle; use --engine "
+          "torch");
+  if (c.rope_theta > 0 && c.has_attention())
+    frequencies_ = kernels::rotary_frequencies(c.head_size / 2, c.rope_theta);
+  for (const double weight : kernels::predictor_weights(c.predictor_taps, c.predictor_decay))
+    predictor_.push_back(static_cast<float>(weight));
+}
+
+void Model::forward(std::span<const Input> inputs, float* hidden) const {
+  const auto& c = config();
+  check(inputs, c);
+  thread_local Workspace ws;
+  thread_local std::vector<Run> runs;
+  thread_local std::vector<int64_t> done, first;
+  const int64_t D = c.hidden_size, w = memory::window_of(c.window);
+  const kernels::ParallelFor parallel(*pool_);
+  done.assign(inputs.size(), 0);
+  first.clear();
+  int64_t total = 0;
+  for (const auto& input : inputs) {
+    first.push_back(total);
+    total += std::ssize(input.ids);
+  }
+  const int64_t share =
+      std::max<int64_t>(1, kTokensAtOnce / std::max<int64_t>(1, std::ssize(inputs)));
+  while (true) {
+    // Of every sequence its next piece.
+    runs.clear();
+    int64_t T = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const int64_t left = std::ssize(inputs[i].ids) - done[i];
+      if (left == 0) continue;
+      const int64_t position = inputs[i].state->position;
+      const int64_t count = memory::piece_length(position, std::min(left, share), w);
+      runs.push_back(
+          {inputs[i].state,
+           inputs[i].ids.subspan(static_cast<size_t>(done[i]), static_cast<size_t>(count)), T,
+           position});
+      T += count;
+    }
+    if (T == 0) return;
+    if (std::ssize(ws.x) < T * D) ws.x.resize(static_cast<size_t>(T * D));
+    const Call call{weights_, frequencies_, predictor_, runs, T, ws, parallel};
+    for (const auto& run : runs)
+      for (int64_t t = 0; t < run.count(); ++t)
+        weights_.embed(run.ids[static_cast<size_t>(t)], ws.x.data() + (run.first + t) * D);
+    begin_call(call);
+    for (int64_t i = 0; i < c.num_layers; ++i) forward_layer(call, i);
+    for (size_t i = 0, r = 0; i < inputs.size() && r < runs.size(); ++i) {
+      if (inputs[i].state != runs[r].state) continue;
+      const auto& run = runs[r++];
+      kernels::rms_norm({.R = run.count(),
+                         .D = D,
+                         .x = {ws.x.data() + run.first * D, D},
+                         .gain = weights_.norm,
+                         .eps = static_cast<float>(c.norm_eps)},
+                        nullptr, hidden + (first[i] + done[i]) * D, nullptr, parallel);
+      done[i] += run.count();
+      run.state->position += run.count();
+    }
+  }
+}
+
+void Model::logits(const float* hidden, int64_t n, float* out) const {
+  kernels::packed_product({.M = n,
+                           .x = {hidden, config().hidden_size},
+                           .w = weights_.head,
+                           .out = out,
+                           .out_stride = config().vocab_size},
+                          kernels::ParallelFor(*pool_));
+}
+
+}  // namespace bmojo::infer

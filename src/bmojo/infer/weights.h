@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "bmojo/kernels/packed_product.h"
+#include "bmojo/kernels/parallel.h"
+#include "bmojo/model/checkpoint.h"
+
+// Shapes: V vocabulary, D width, E inner width, N states, K taps, R dt rank, H query heads, G
+// key/value heads, d head size, F MLP width.
+
+namespace bmojo::infer {
+
+// Numbers on 64-byte borders, freed as a whole.
+class Aligned {
+ public:
+  explicit Aligned(int64_t bytes);
+  void* data() const { return data_.get(); }
+  float* floats() const { return static_cast<float*>(data_.get()); }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const;
+  };
+  std::unique_ptr<void, Free> data_;
+};
+
+using kernels::PackedMatrix;
+using kernels::WeightType;
+
+// The weights of a layer as the engine reads them: matrices packed, those with one input as one;
+// vectors in fp32. Null or N = 0 where a layer has none.
+struct PackedLayer {
+  LayerKind kind = LayerKind::bmojo;
+  const float* norm = nullptr;  // [D]
+  PackedMatrix xzq;             // [2 E + H d, D]: x and z of the SSM, then the queries
+  PackedMatrix kv;              // [2 G d, D]: a row of the product is a row of the memories
+  PackedMatrix x, dt, out, o, fading_kv, gate_up, down;
+  const float *in_bias = nullptr, *conv = nullptr, *conv_bias = nullptr, *dt_bias = nullptr,
+              *A = nullptr, *skip = nullptr, *out_bias = nullptr, *fading_norm = nullptr,
+              *mlp_norm = nullptr;
+  std::optional<float> beta;
+};
+
+struct Weights {
+  // Packs a checkpoint's tensors on all threads. No type: bf16 where every matrix of the file is,
+  // else fp32; both then hold the file's own numbers.
+  Weights(const TensorFolder& tensors, Config config, std::optional<WeightType> type,
+          const kernels::ParallelFor& parallel);
+
+  Config config;
+  WeightType type = WeightType::f32;
+  std::vector<PackedLayer> layers;
+  const float* norm = nullptr;  // [D]
+  PackedMatrix head;            // [V, D]
+  // Row `id` of the embedding, in fp32.
+  void embed(int64_t id, float* out) const;
+
+ private:
+  class Packer;
+  // Rows are read where they lie, in the file that stays mapped.
+  std::shared_ptr<MappedFile> embedding_file_;
+  std::span<const std::byte> embedding_;
+  Dtype embedding_type_ = Dtype::f32;
+  std::vector<Aligned> memory_;
+};
+
+// What the packed weights take, in bytes, before any of it is read.
+int64_t packed_weight_bytes(const Config& config, WeightType type);
+
+}  // namespace bmojo::infer

@@ -1,0 +1,199 @@
+"""generate through the built program, without torch: prompts of text, stops, streams, mistakes."""
+
+import json
+import os
+import pty
+import subprocess
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def model(bmojo, tmp_path_factory):
+    """A model of bytes: 257 ids and no tokenizer file."""
+    folder = tmp_path_factory.mktemp("generate") / "model"
+    sets = ["vocab_size=257", "window=8", "fading_tokens=3", "eidetic_tokens=5"]
+    bmojo("init", "--preset", "bmojo-tiny", *[f for s in sets for f in ("--set", s)],
+          "--seed", "1", "--out", folder)  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def generate(bmojo, model):
+    def run(*flags, prompt="The ", **more):
+        given = ["--prompt", prompt] if prompt is not None else []
+        return json.loads(bmojo("generate", "--model", model, *given, "--json", *flags, **more))
+
+    return run
+
+
+def test_text_is_what_the_ids_stand_for(bmojo, model, generate):
+    result = generate("--max-tokens", "40", "--ignore-eos", "--seed", "3")
+    text = bytes(i for i in result["ids"] if i < 256).decode("utf-8", errors="replace")
+    assert result["text"] == text and result["prompt_tokens"] == 4
+    plain = bmojo("generate", "--model", model, "--prompt", "The ", "--max-tokens", "40",
+                  "--ignore-eos", "--seed", "3")  # fmt: skip
+    assert plain == text + "\n"
+    by_ids = generate("--ids", ",".join(map(str, b"The ")), "--max-tokens", "40", "--ignore-eos",
+                      "--seed", "3", prompt=None)  # fmt: skip
+    assert by_ids["ids"] == result["ids"]
+
+
+def test_prompt_from_a_file_and_from_standard_input(generate, tmp_path):
+    path = tmp_path / "prompt.txt"
+    path.write_text("The ")
+    wanted = generate("--seed", "2")
+    assert generate("--prompt-file", path, "--seed", "2", prompt=None) == wanted
+    assert generate("--prompt-file", "-", "--seed", "2", prompt=None, input=b"The ") == wanted
+
+
+@pytest.mark.parametrize("flags, env", [(["--threads", "1"], {}), (["--threads", "2"], {}),
+                                        ([], {"BMOJO_SIMD": "AVX2"})])  # fmt: skip
+def test_the_same_seed_gives_the_same_text_everywhere(generate, flags, env):
+    assert generate("--seed", "7", *flags, env={**os.environ, **env}) == generate("--seed", "7")
+
+
+def test_a_stop_text_ends_it_and_is_cut_off(generate):
+    whole = generate("--max-tokens", "60", "--ignore-eos", "--seed", "5")
+    text = whole["text"]
+    for length in (1, 2, 5):
+        stop = text[20 : 20 + length]
+        result = generate("--max-tokens", "60", "--ignore-eos", "--seed", "5", "--stop", stop)
+        assert result["finish"] == "stop"
+        assert result["text"] == text[: text.index(stop)]
+        assert result["ids"] == whole["ids"][: len(result["ids"])]
+    either = generate("--max-tokens", "60", "--ignore-eos", "--seed", "5", "--stop", "never there",
+                      "--stop", text[30:33])  # fmt: skip
+    assert either["text"] == text[: text.index(text[30:33])]
+
+
+def test_a_saved_text_goes_on_as_if_it_had_never_stopped(generate, tmp_path):
+    flags = ["--ignore-eos", "--repetition-penalty", "1.2", "--stop", "never there"]
+    whole = generate("--max-tokens", "60", "--seed", "9", *flags)
+    for first in (1, 7, 30):
+        state = tmp_path / f"state-{first}"
+        begun = generate("--max-tokens", first, "--seed", "9", "--state-out", state, *flags)
+        rest = generate("--max-tokens", 60 - first, "--state-in", state, *flags, prompt=None)
+        assert begun["ids"] + rest["ids"] == whole["ids"]
+        assert begun["logprobs"] + rest["logprobs"] == whole["logprobs"]
+        assert begun["text"] + rest["text"] == whole["text"]
+        assert rest["prompt_tokens"] == rest["reprocessed_tokens"] == 0
+    longer = generate("--state-in", tmp_path / "state-30", *flags, prompt=" and then")
+    assert longer["prompt_tokens"] == 9
+
+
+def test_states_of_others_are_refused(bmojo, model, generate, tmp_path):
+    state = tmp_path / "state"
+    generate("--state-out", state)
+    bmojo("init", "--preset", "bmojo-tiny", "--set", "vocab_size=257", "--seed", "2", "--out",
+          tmp_path / "other")  # fmt: skip
+    assert "state" in bmojo("generate", "--model", tmp_path / "other", "--state-in", state, code=2)
+    assert "state" in bmojo("generate", "--model", model, "--set", "eidetic_tokens=4", "--state-in",
+                            state, code=2)  # fmt: skip
+    state.write_bytes(state.read_bytes()[:-1])
+    assert "state" in bmojo("generate", "--model", model, "--state-in", state, code=2)
+
+
+def test_samples_fork_one_prompt(bmojo, model, generate):
+    run = bmojo("generate", "--model", model, "--prompt", "The ", "--num-samples", "3", "--seed",
+                "4", "--json")  # fmt: skip
+    samples = [json.loads(line) for line in run.splitlines()]
+    assert samples == [generate("--seed", str(4 + i)) for i in range(3)]
+
+
+def test_the_likeliest_are_told(generate):
+    result = generate("--temperature", "0", "--logprobs", "3", "--max-tokens", "5", "--ignore-eos")
+    assert len(result["top_logprobs"]) == 5
+    for id, logprob, row in zip(result["ids"], result["logprobs"], result["top_logprobs"]):
+        assert len(row) == 3 and row[0] == {"id": id, "logprob": logprob}
+        assert row[0]["logprob"] >= row[1]["logprob"] >= row[2]["logprob"]
+
+
+def test_a_penalty_makes_repetition_rarer(generate):
+    flags = ["--temperature", "0", "--max-tokens", "60", "--ignore-eos"]
+    plain = generate(*flags)["ids"]
+    spread = generate(*flags, "--repetition-penalty", "50")["ids"]
+    assert len(set(spread)) > len(set(plain))
+
+
+def test_a_terminal_sees_text_as_it_comes(bmojo, model):
+    master, slave = pty.openpty()
+    run = subprocess.run([bmojo.path, "generate", "--model", model, "--prompt", "The ",
+                          "--max-tokens", "20", "--ignore-eos", "--seed", "3"],
+                         stdout=slave, stderr=slave, stdin=subprocess.DEVNULL, check=True,
+                         env={**os.environ, "TERM": "xterm"})  # fmt: skip
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    os.close(master)
+    assert run.returncode == 0
+    last = shown.decode(errors="replace").strip().splitlines()[-1]
+    assert "4 tokens read at" in last and "20 written at" in last and "of memory" in last
+
+
+@pytest.mark.parametrize("arguments, says", [
+    ([], "generate: --prompt, --prompt-file or --ids is needed, got none"),
+    (["--prompt", "a", "--ids", "1"], "is needed, got more than one"),
+    (["--prompt", ""], "--prompt: must hold at least one character, got none"),
+    (["--prompt-file", "/no/such"], "/no/such: cannot be read"),
+    (["--ids", "257"], "ids must be from 0 to 256, got 257"),
+    (["--prompt", "a", "--stop", ""], "--stop"),
+    (["--state-in", "/no/such"], "/no/such"),
+    (["--prompt", "a", "--state-out", "x", "--num-samples", "2"],
+     "--state-out: keeps one continuation, got --num-samples 2"),
+    (["--prompt", "a", "--repetition-penalty", "0"], "--repetition-penalty: must be from 0.01"),
+    (["--prompt", "a", "--dtype", "f16"], "--dtype"),
+    (["--prompt", "a", "--tokenizer", "/no/such"], "/no/such"),
+])
+def test_wrong_arguments(bmojo, model, arguments, says):
+    assert says in bmojo("generate", "--model", model, *arguments, code=2)
+
+
+def test_a_prompt_needs_a_tokenizer(bmojo, tmp_path):
+    bmojo("init", "--preset", "bmojo-tiny", "--set", "vocab_size=50", "--out", tmp_path / "model")
+    says = "--prompt: needs a tokenizer, got none in the model's folder; give --tokenizer or --ids"
+    assert says in bmojo("generate", "--model", tmp_path / "model", "--prompt", "a", code=2)
+    says = "--tokenizer: vocabulary must be at most the model's = 50, got 257"
+    assert says in bmojo("generate", "--model", tmp_path / "model", "--prompt", "a", "--tokenizer",
+                         "bytes", code=2)  # fmt: skip
+
+
+def test_half_precision_weights(bmojo, model, tmp_path):
+    """A file in bf16 is read as it is or widened: the same numbers, so the same text."""
+    bmojo("export", model, "--out", tmp_path / "half", "--dtype", "bf16")
+    flags = ["generate", "--model", tmp_path / "half", "--prompt", "The ", "--json", "--seed", "1"]
+    assert bmojo(*flags) == bmojo(*flags, "--dtype", "f32")
+    score = ["score", "--model", model, "--ids", "-"]
+    wide, half = (json.loads(bmojo(*score, *more, input=b'{"ids": [1, 2, 3, 4]}'))
+                  for more in ([], ["--dtype", "bf16"]))  # fmt: skip
+    assert wide != half and half["logprobs"][1:] == pytest.approx(wide["logprobs"][1:], abs=0.1)
+
+
+def test_bench_measures_reading_and_writing(bmojo, model):
+    run = bmojo("bench", "--model", model, "--prompt", "20", "--tokens", "5", "--depth", "0,30",
+                "--batch", "2", "--json")  # fmt: skip
+    rows = [json.loads(line) for line in run.splitlines()]
+    assert [(r["phase"], r["depth"]) for r in rows] == [
+        ("prefill", 0), ("decode", 20), ("prefill", 30), ("decode", 50)]  # fmt: skip
+    assert all(r["tokens_per_second"] > 0 and r["batch"] == 2 and r["peak_rss_bytes"] > 0 for r in rows)
+    fresh = bmojo("bench", "--preset", "bmojo-tiny", "--set", "vocab_size=100", "--prompt", "4",
+                  "--tokens", "2")  # fmt: skip
+    assert fresh.startswith("prefill") and len(fresh.splitlines()) == 2
+
+
+@pytest.mark.parametrize("arguments, says", [
+    ([], "--preset"),
+    (["--preset", "bmojo-tiny", "--model", "MODEL"], "--model cannot be given with"),
+    (["--model", "MODEL", "--depth", "-1"], "--depth: must be 0 or more, got -1"),
+    (["--model", "MODEL", "--tokens", "0"], "--tokens"),
+])
+def test_wrong_arguments_of_bench(bmojo, model, arguments, says):
+    filled = [model if a == "MODEL" else a for a in arguments]
+    assert says in bmojo("bench", *filled, code=2)

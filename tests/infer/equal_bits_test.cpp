@@ -1,0 +1,122 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "bmojo/base/error.h"
+#include "bmojo/infer/model.h"
+#include "bmojo/kernels/cpu.h"
+#include "tests/infer/support.h"
+#include "tests/temp_folder.h"
+
+// Whole = segments = steps = batched, for any number of threads and every instruction set, bit for
+// bit: logits and everything that a state holds.
+
+namespace bmojo::infer {
+namespace {
+
+using test::difference, test::Draw, test::read, test::Read;
+
+constexpr uint64_t kDraws = 300;
+
+// The draw's text beside neighbours at other positions; all advance in uneven parts.
+Read read_batched(const Model& model, Draw& draw) {
+  const auto D = static_cast<size_t>(draw.config.hidden_size);
+  std::vector<std::vector<int64_t>> texts = {draw.ids};
+  std::vector<State> states = {model.begin()};
+  for (size_t i = 0, count = 1 + draw.random.below(4); i < count; ++i) {
+    texts.push_back(test::random_ids(draw.config, 100, draw.seed * 10 + i));
+    const std::vector<int64_t> start(texts.back().begin(),
+                                     texts.back().begin() + static_cast<ptrdiff_t>(i * 7));
+    states.push_back(read(model, start).state);
+  }
+  std::vector<float> hidden, own;
+  for (size_t done = 0; done < draw.ids.size();) {
+    const size_t count = std::min<size_t>(draw.ids.size() - done, 1 + draw.random.below(9));
+    std::vector<Input> inputs = {{&states[0], std::span(texts[0]).subspan(done, count)}};
+    size_t total = count;
+    for (size_t i = 1; i < states.size(); ++i) {
+      const auto at = static_cast<size_t>(states[i].position);
+      const size_t n = std::min<size_t>(texts[i].size() - at, draw.random.below(6));
+      inputs.push_back({&states[i], std::span(texts[i]).subspan(at, n)});
+      total += n;
+    }
+    hidden.resize(total * D);
+    model.forward(inputs, hidden.data());
+    own.insert(own.end(), hidden.begin(), hidden.begin() + static_cast<ptrdiff_t>(count * D));
+    done += count;
+  }
+  Read out{std::vector<float>(draw.ids.size() * static_cast<size_t>(draw.config.vocab_size)),
+           states[0]};
+  model.logits(own.data(), std::ssize(draw.ids), out.logits.data());
+  return out;
+}
+
+class EqualBits : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(EqualBits, WholeIsSplitIsStepsIsBatched) {
+  for (uint64_t seed = GetParam(); seed < kDraws; seed += 10) {
+    Draw draw(seed);
+    const auto one = draw.model(1), two = draw.model(2);
+    const auto whole = read(one, draw.ids);
+    const std::vector<size_t> steps(draw.ids.size(), 1);
+    EXPECT_EQ(difference(read(one, draw.ids, draw.parts), whole), "") << "split, " << draw.text();
+    EXPECT_EQ(difference(read(one, draw.ids, steps), whole), "") << "steps, " << draw.text();
+    EXPECT_EQ(difference(read(two, draw.ids, draw.parts), whole), "")
+        << "two threads, " << draw.text();
+    EXPECT_EQ(difference(read_batched(two, draw), whole), "") << "batched, " << draw.text();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Draws, EqualBits, testing::Range<uint64_t>(0, 10));
+
+TEST(EqualBitsToo, OnEveryInstructionSet) {
+  for (uint64_t seed = 1000; seed < 1040; ++seed) {
+    const Draw draw(seed);
+    std::optional<Read> first;
+    for (const auto& target : kernels::simd_targets()) {
+      kernels::use_target(target);
+      const auto result = read(draw.model(1), draw.ids, draw.parts);
+      if (!first) first = result;
+      EXPECT_EQ(difference(result, *first), "") << target << ", " << draw.text();
+    }
+    kernels::use_target("");
+  }
+}
+
+// A copy of a state goes its own way.
+TEST(EqualBitsToo, AForkIsTheSequenceAlone) {
+  const Draw draw(5);
+  const auto model = draw.model(1);
+  const auto left = test::random_ids(draw.config, 60, 1),
+             right = test::random_ids(draw.config, 60, 2);
+  const auto go_on = [&](State& state, const std::vector<int64_t>& ids) {
+    std::vector<float> hidden(ids.size() * static_cast<size_t>(draw.config.hidden_size));
+    const Input input{&state, ids};
+    model.forward({&input, 1}, hidden.data());
+    return hidden;
+  };
+  auto fork = read(model, left).state, copy = fork;
+  go_on(fork, left);
+  const auto after = go_on(copy, right);
+  auto both = left;
+  both.insert(both.end(), right.begin(), right.end());
+  auto alone = model.begin();
+  const auto whole = go_on(alone, both);
+  EXPECT_TRUE(std::equal(after.begin(), after.end(), whole.end() - std::ssize(after)));
+}
+
+TEST(EqualBitsToo, IdsOutsideTheVocabularyAreRefused) {
+  const Draw draw(5);
+  const auto model = draw.model(1);
+  auto state = model.begin();
+  std::vector<float> hidden(static_cast<size_t>(draw.config.hidden_size));
+  for (const int64_t id : {int64_t{-1}, draw.config.vocab_size}) {
+    const Input input{&state, {&id, 1}};
+    EXPECT_THROW(model.forward({&input, 1}, hidden.data()), Error);
+  }
+  EXPECT_EQ(state.position, 0);
+}
+
+}  // namespace
+}  // namespace bmojo::infer
