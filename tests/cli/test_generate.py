@@ -87,11 +87,23 @@ def test_states_of_others_are_refused(bmojo, model, generate, tmp_path):
     generate("--state-out", state)
     bmojo("init", "--preset", "bmojo-tiny", "--set", "vocab_size=257", "--seed", "2", "--out",
           tmp_path / "other")  # fmt: skip
-    assert "state" in bmojo("generate", "--model", tmp_path / "other", "--state-in", state, code=2)
-    assert "state" in bmojo("generate", "--model", model, "--set", "eidetic_tokens=4", "--state-in",
-                            state, code=2)  # fmt: skip
+    go_on = ["generate", "--model", model, "--state-in", state]
+    other = bmojo("generate", "--model", tmp_path / "other", "--state-in", state, code=2)
+    assert "must be a state of this model" in other
+    assert "eidetic_tokens must be 4" in bmojo(*go_on, "--set", "eidetic_tokens=4", code=2)
     state.write_bytes(state.read_bytes()[:-1])
-    assert "state" in bmojo("generate", "--model", model, "--state-in", state, code=2)
+    assert "cut short or damaged" in bmojo(*go_on, code=2)
+
+
+def test_what_was_held_back_stands_before_a_new_prompt(bmojo, model, tmp_path):
+    """A state that ends within a character, and goes on with a prompt behind it."""
+    state = tmp_path / "state"
+    bmojo("generate", "--model", model, "--prompt", "a", "--max-tokens", "40", "--ignore-eos",
+          "--seed", "3", "--state-out", state)  # fmt: skip
+    flags = ["--max-tokens", "20", "--ignore-eos", "--json", "--seed", "1"]
+    run = json.loads(bmojo("generate", "--model", model, "--state-in", state, "--prompt", "b", *flags))
+    text = bytes(i for i in run["ids"] if i < 256).decode("utf-8", errors="replace")
+    assert run["text"] == text
 
 
 def test_samples_fork_one_prompt(bmojo, model, generate):
@@ -134,7 +146,8 @@ def test_a_terminal_sees_text_as_it_comes(bmojo, model):
         shown += part
     os.close(master)
     assert run.returncode == 0
-    last = shown.decode(errors="replace").strip().splitlines()[-1]
+    *text, last = shown.decode(errors="replace").strip().splitlines()
+    assert text
     assert "4 tokens read at" in last and "20 written at" in last and "of memory" in last
 
 

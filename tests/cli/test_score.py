@@ -67,8 +67,8 @@ def test_chunks_and_batches_change_no_bit(score, flags):
     assert score() == score(*flags)
 
 
-@pytest.mark.parametrize("flags", CUTS)
-def test_chunks_and_batches_change_nothing_in_torch(score, flags):
+@pytest.mark.parametrize("flags", [["--chunk", "1"], ["--chunk", "7"], ["--threads", "1"]])
+def test_chunks_change_nothing_in_torch(score, flags):
     for expected, got in zip(score("--engine", "torch"), score("--engine=torch", *flags)):
         for a, b in zip(expected["logprobs"], got["logprobs"]):
             assert a == b is None or a == pytest.approx(b, abs=1e-4)

@@ -66,8 +66,9 @@ TEST(Native, AgreesWithTorchBitForBit) {
     for (size_t i = 0; i < got.state.layers.size(); ++i) {
       const auto& torch_layer = expected.state.layers[i];
       const auto& layer = got.state.layers[i];
-      if (torch_layer.ssm.defined())
+      if (torch_layer.ssm.defined()) {
         EXPECT_TRUE(same_bits(torch_layer.ssm, layer.ssm)) << where << ", layer " << i;
+      }
       if (!torch_layer.frozen.position.defined()) continue;
       EXPECT_EQ(members(torch_layer.frozen.position), layer.frozen.position) << where;
       EXPECT_EQ(members(torch_layer.running.position), layer.running.position) << where;

@@ -22,7 +22,7 @@ struct Run {
 Run run(const Model& model, const at::Tensor& ids, const at::Tensor& h0) {
   const auto& layer = model.layers()[0];
   const auto x = take_rows(model.parameter("embedding.weight"), ids.flatten()).unsqueeze(0);
-  const Layout layout(model.config(), Rows{1, ids.size(1), {}, {}}, {}, x.options());
+  const Layout layout(model.config(), Sequences{1, ids.size(1), {}, {}}, {}, x.options());
   auto state = layer.initial_state(1);
   state.ssm = h0;
   LayerCall call;

@@ -37,17 +37,24 @@ class FreshModel {
     auto name = (fs::temp_directory_path() / "bmojo-bench-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw RunError("bench: no temporary folder");
     parent_ = name;
-    write_fresh_checkpoint(config, seed, folder());
+    try {
+      write_fresh_checkpoint(config, seed, folder(), [](int64_t) { check_interrupted(); });
+    } catch (...) {
+      remove();
+      throw;
+    }
   }
-  ~FreshModel() {
-    std::error_code ignored;
-    fs::remove_all(parent_, ignored);
-  }
+  ~FreshModel() { remove(); }
   FreshModel(const FreshModel&) = delete;
   FreshModel& operator=(const FreshModel&) = delete;
   fs::path folder() const { return parent_ / "model"; }
 
  private:
+  void remove() {
+    std::error_code ignored;
+    fs::remove_all(parent_, ignored);
+  }
+
   fs::path parent_;
 };
 
@@ -75,7 +82,7 @@ class Bench {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
-  // `count` tokens of every sequence; the seconds it took, with the logits of the last ones.
+  // `count` tokens of every sequence; the seconds it took, with one row of logits for each.
   double read(const Sequences& sequences, int64_t count) {
     const auto D = static_cast<size_t>(model_.config().hidden_size);
     const auto start = std::chrono::steady_clock::now();
@@ -106,7 +113,7 @@ class Bench {
     const auto peak = process_memory("VmHWM");
     if (options_.common.json)
       return print_json({{"phase", phase},
-                         {"dtype", options_.engine.dtype.empty() ? "file" : options_.engine.dtype},
+                         {"dtype", model_.weight_type()},
                          {"batch", options_.batch},
                          {"depth", depth},
                          {"tokens", count},
@@ -124,6 +131,8 @@ class Bench {
 };
 
 void run_bench(const Options& options) {
+  defer_interrupts();
+  require(!options.train, "--train: takes no value");
   require(options.engine.model.empty() || !is_given(options.choice) ||
               (options.choice.preset.empty() && options.choice.config.empty()),
           "bench: --model cannot be given with --preset or --config");
@@ -142,7 +151,6 @@ void run_bench(const Options& options) {
     depths.push_back(depth);
   }
   const auto model = open_model(engine, options.common.threads);
-  defer_interrupts();
   Bench bench(*model, options);
   for (const auto depth : depths) bench.at_depth(depth);
 }
@@ -164,8 +172,7 @@ void add_bench_verb(CLI::App& app) {
   verb->add_option("--depth", options->depths, "Tokens that were read before, several by commas")
       ->option_text("N,... [0]");
   add_number(*verb, {"--batch", "Sequences at once", 1, int64_t{1} << 20, "N [1]"}, options->batch);
-  verb->add_flag("--train", options->train,
-                 "The training step; see bench --train --help");
+  verb->add_flag("--train", options->train, "The training step; see bench --train --help");
   add_common(*verb, options->common);
   verb->callback([options] { run_verb([&] { run_bench(*options); }); });
 }

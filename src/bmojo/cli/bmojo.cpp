@@ -38,7 +38,10 @@ void list_torch_verbs(CLI::App& app) {
 
 // `--engine torch`, in one word or two, and `bench --train`.
 bool wants_torch(std::span<char*> arguments) {
-  const bool is_bench = !arguments.empty() && arguments[0] == "bench"sv;
+  if (arguments.empty()) return false;
+  const std::string_view verb = arguments[0];
+  const bool is_bench = verb == "bench";
+  if (!is_bench && verb != "score" && verb != "generate") return false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view word = arguments[i];
     if (is_bench && word == "--train") return true;

@@ -22,8 +22,9 @@ namespace {
 struct Options {
   Common common;
   EngineChoice choice;
-  std::optional<std::string> prompt;
-  std::string prompt_file, ids, tokenizer, state_in, state_out;
+  std::optional<std::string> prompt, ids;
+  std::string prompt_file, tokenizer, state_in, state_out;
+  bool has_seed = false;
   eval::GenerateOptions how;
   int64_t num_samples = 1;
 };
@@ -41,7 +42,7 @@ std::string read_all(const std::string& path) {
 
 int num_prompts(const Options& options) {
   return static_cast<int>(options.prompt.has_value()) +
-         static_cast<int>(!options.prompt_file.empty()) + static_cast<int>(!options.ids.empty());
+         static_cast<int>(!options.prompt_file.empty()) + static_cast<int>(options.ids.has_value());
 }
 
 struct Prompt {
@@ -49,10 +50,10 @@ struct Prompt {
   bool is_text = false;
 };
 
-Prompt read_prompt(const Options& options, const Config& config, const Tokenizer* tokenizer) {
+Prompt prompt_of(const Options& options, const Config& config, const Tokenizer* tokenizer) {
   if (num_prompts(options) == 0) return {{}, tokenizer != nullptr};
-  if (!options.ids.empty()) {
-    const auto ids = parse_ids(options.ids);
+  if (options.ids) {
+    const auto ids = parse_ids(*options.ids);
     check_ids(ids, config, "--ids");
     return {ids, false};
   }
@@ -65,7 +66,8 @@ Prompt read_prompt(const Options& options, const Config& config, const Tokenizer
   require(fault.at == text.size() || tokenizer->name() == "bytes",
           "{}: must be UTF-8, got other bytes at {}", flag, fault.at);
   Prompt prompt{{}, true};
-  if (config.bos_token_id >= 0 && tokenizer->name() == "sentencepiece")
+  // A document begins with it, a text that goes on does not.
+  if (options.state_in.empty() && config.bos_token_id >= 0 && tokenizer->name() == "sentencepiece")
     prompt.ids.push_back(config.bos_token_id);
   for (const auto id : tokenizer->encode(text)) prompt.ids.push_back(id);
   check_ids(prompt.ids, config, flag);
@@ -89,51 +91,71 @@ Json to_json(const eval::Generated& sample, bool with_text, size_t num_prompt) {
   return json;
 }
 
-// Text as it comes, for people who watch.
+// Text as it comes, for people who watch: no model may move their cursor.
 void show(std::string_view text) {
-  fmt::print("{}", text);
+  std::string shown(text);
+  for (auto& c : shown)
+    if (static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t') c = '?';
+  fmt::print("{}", shown);
   std::fflush(stdout);
 }
 
-void run_generate(const Options& options) {
+void check(const Options& options) {
   const int given = num_prompts(options);
   require(given == 1 || (given == 0 && !options.state_in.empty()),
           "generate: --prompt, --prompt-file or --ids is needed, got {}",
           given == 0 ? "none" : "more than one");
   require(options.state_out.empty() || options.num_samples == 1,
           "--state-out: keeps one continuation, got --num-samples {}", options.num_samples);
-  const auto model = open_model(options.choice, options.common.threads);
-  const auto& config = model->config();
-  const auto tokenizer =
-      options.tokenizer.empty()
-          ? tokenizer_of(checkpoint_folder(options.choice.model), config.vocab_size)
-          : load_tokenizer(options.tokenizer);
+  require(
+      options.choice.engine == "native" || (options.state_in.empty() && options.state_out.empty()),
+      "{}: needs --engine native, got {}", options.state_out.empty() ? "--state-in" : "--state-out",
+      options.choice.engine);
+}
+
+std::unique_ptr<Tokenizer> tokenizer_for(const Options& options, const Config& config) {
+  const bool is_own = options.tokenizer.empty();
+  auto tokenizer = is_own ? tokenizer_of(checkpoint_folder(options.choice.model), config.vocab_size)
+                          : load_tokenizer(options.tokenizer);
   require(tokenizer == nullptr || tokenizer->vocab_size() <= config.vocab_size,
-          "--tokenizer: vocabulary must be at most the model's = {}, got {}", config.vocab_size,
+          "{}: vocabulary must be at most the model's = {}, got {}",
+          is_own ? "the model's tokenizer" : "--tokenizer", config.vocab_size,
           tokenizer == nullptr ? 0 : tokenizer->vocab_size());
-  const auto prompt = read_prompt(options, config, tokenizer.get());
   require(options.how.stop.empty() || tokenizer != nullptr,
           "--stop: needs a tokenizer, got none in the model's folder; give --tokenizer");
+  return tokenizer;
+}
 
+void run_generate(const Options& options) {
+  check(options);
+  const auto model = open_model(options.choice, options.common.threads);
+  const auto tokenizer = tokenizer_for(options, model->config());
+  const auto prompt = prompt_of(options, model->config(), tokenizer.get());
+  defer_interrupts();
   const auto start = std::chrono::steady_clock::now();
   auto read = options.state_in.empty() ? eval::begin(*model) : model->load(options.state_in);
   // A saved text goes on with its own draws unless other ones are asked for.
-  if (options.state_in.empty() || options.common.seed != 0)
+  if (options.state_in.empty() || options.has_seed)
     read.seed = static_cast<uint64_t>(options.common.seed);
   const uint64_t seed = read.seed;
-  eval::read_prompt(*model, prompt.ids, read);
+  if (!prompt.ids.empty()) {
+    // What was held back stands before the prompt, not behind it.
+    read.pending_utf8.clear();
+    read.pending_stop.clear();
+  }
+  eval::read_prompt(*model, prompt.ids, read, check_interrupted);
   const double prefill = seconds_since(start);
   const auto decode_start = std::chrono::steady_clock::now();
   size_t written = 0;
   auto how = options.how;
   how.goes_on = !options.state_out.empty();
+  how.is_stopped = [] { return interrupted_by() != 0; };
   const bool streams = prompt.is_text && !options.common.json && ::isatty(STDOUT_FILENO) == 1;
   for (int64_t i = 0; i < options.num_samples; ++i) {
     auto from = i + 1 < options.num_samples ? read.copy() : std::move(read);
     from.seed = seed + static_cast<uint64_t>(i);
     const auto sample =
         eval::generate(*model, from, how, tokenizer.get(), streams ? show : nullptr);
-    if (!options.state_out.empty()) model->save(from, options.state_out);
     written += sample.ids.size();
     if (options.common.json)
       print_json(to_json(sample, tokenizer != nullptr, prompt.ids.size()));
@@ -141,6 +163,9 @@ void run_generate(const Options& options) {
       fmt::print("{}\n", fmt::join(sample.ids, " "));
     else
       fmt::print("{}\n", streams ? "" : sample.text);
+    std::fflush(stdout);
+    if (!options.state_out.empty()) model->save(from, options.state_out);
+    check_interrupted();
   }
   if (options.common.quiet || !is_live_terminal()) return;
   print_stderr(fmt::format(
@@ -159,8 +184,7 @@ void add_sampling_flags(CLI::App& verb, Options& options) {
              sampling.top_k);
   add_number(verb, {"--top-p", "Draw from the fewest that hold this mass", 0.0, 1.0, "P [1]"},
              sampling.top_p);
-  add_number(verb,
-             {"--min-p", "Leave out what is P times less likely than the first", 0.0, 1.0, "P [0]"},
+  add_number(verb, {"--min-p", "Leave out what is below P times the likeliest", 0.0, 1.0, "P [0]"},
              sampling.min_p);
   add_number(
       verb,
@@ -174,12 +198,16 @@ void add_generate_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* verb = app.add_subcommand("generate", "Continue a prompt");
   add_engine_flags(*verb, options->choice);
-  verb->add_option("--prompt", options->prompt, "The prompt")->option_text("TEXT");
+  const auto text = [&](const char* name, std::optional<std::string>& to, const char* help) {
+    // An empty text is given, too.
+    const auto set = [&to](const std::string& given) { to = given; };
+    return verb->add_option_function<std::string>(name, set, help);
+  };
+  text("--prompt", options->prompt, "The prompt")->option_text("TEXT");
   verb->add_option("--prompt-file", options->prompt_file,
                    "A file with the prompt; - reads standard input")
       ->option_text("FILE");
-  verb->add_option("--ids", options->ids, "The prompt as token ids; ids are printed")
-      ->option_text("1,2,3");
+  text("--ids", options->ids, "The prompt as token ids; ids are printed")->option_text("1,2,3");
   verb->add_option("--tokenizer", options->tokenizer, "bytes or a file; the model's own by default")
       ->option_text("NAME");
   verb->add_option("--state-in", options->state_in, "Go on from a saved state; nothing is reread")
@@ -205,7 +233,10 @@ void add_generate_verb(CLI::App& app) {
              options->how.num_logprobs);
   verb->add_flag("--ignore-eos", options->how.ignore_eos, "Go on after the end-of-sequence token");
   add_common(*verb, options->common);
-  verb->callback([options] { run_verb([&] { run_generate(*options); }); });
+  verb->callback([options, verb] {
+    options->has_seed = verb->get_option("--seed")->count() > 0;
+    run_verb([&] { run_generate(*options); });
+  });
 }
 
 }  // namespace bmojo

@@ -52,14 +52,6 @@ std::vector<Member> members_of(const infer::LayerState& layer) {
   return members;
 }
 
-// The tokenizer of a checkpoint's folder; none where it has no file of one.
-std::unique_ptr<Tokenizer> tokenizer_of(const fs::path& folder) {
-  for (const auto* name : {kByteLevelFile, kSentencePieceFile, "vocab.json"})
-    if (std::error_code ignored; fs::exists(folder / name, ignored))
-      return load_tokenizer((folder / name).string());
-  return nullptr;
-}
-
 double norm_of(const std::vector<float>& numbers) {
   double sum = 0;
   for (const double x : numbers) sum += x * x;
@@ -154,7 +146,8 @@ void print_state(const infer::Snapshot& snapshot, const std::string& path,
   print_row("file", fmt::format("{} B", grouped(static_cast<int64_t>(fs::file_size(path)))));
   if (const int64_t growth = growth_of(origin.config); growth > 0)
     print_row("", fmt::format("the window is unlimited and adds {} B a token", grouped(growth)));
-  print_row("sampling", fmt::format("seed {}, {} draws made", sampler.seed, sampler.counter));
+  print_row("sampling", fmt::format("seed {}, next draw {}", sampler.seed,
+                                    grouped(static_cast<int64_t>(sampler.counter))));
   for (size_t i = 0; i < layers.size(); ++i)
     print_layer(layers[i], static_cast<int64_t>(i), has_text);
 }
@@ -173,7 +166,6 @@ Json state_json(const infer::Snapshot& snapshot, const std::string& path,
           {"sampler",
            {{"seed", sampler.seed},
             {"counter", sampler.counter},
-            {"written", sampler.written},
             {"recent", sampler.recent},
             {"pending_utf8_bytes", sampler.pending_utf8.size()},
             {"pending_stop_bytes", sampler.pending_stop.size()}}},
@@ -192,7 +184,7 @@ void inspect_state(const std::string& path, const std::string& model, bool json)
     require(digest == snapshot.origin.digest,
             "--model: must be the state's model, whose weights are {}, got {}",
             printable(snapshot.origin.digest, 80), digest);
-    tokenizer = tokenizer_of(folder);
+    tokenizer = tokenizer_of(folder, snapshot.origin.config.vocab_size);
   }
   std::vector<Layer> layers;
   for (int64_t i = 0; i < snapshot.origin.config.num_layers; ++i)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -131,7 +132,12 @@ Generated generate(const LanguageModel& model, Continuation& from, const Generat
   if (std::ssize(recent) > options.penalty_span)
     recent.erase(recent.begin(), recent.end() - options.penalty_span);
   while (std::ssize(out.ids) < options.max_tokens) {
+    if (options.is_stopped && options.is_stopped()) break;
     const auto norm = kernels::log_softmax(from.logits.data(), std::ssize(from.logits));
+    // Nothing may be drawn from broken weights as if they meant something.
+    if (std::isnan(norm.log_sum))
+      throw RunError(fmt::format(
+          "generate: logits must be finite, got NaN or infinity after {} tokens", out.ids.size()));
     if (options.num_logprobs > 0)
       out.alternatives.push_back(likeliest(from.logits, options.num_logprobs, norm));
     hide_foreign(from.logits, tokenizer);
@@ -139,10 +145,6 @@ Generated generate(const LanguageModel& model, Continuation& from, const Generat
     const auto number = static_cast<uint64_t>(from.memory->position());
     const int64_t id =
         kernels::sample(from.logits, recent, options.sampling, from.seed, number, scratch);
-    // Nothing may be drawn from broken weights as if they meant something.
-    if (id < 0)
-      throw RunError(
-          fmt::format("generate: logits must be finite, got NaN after {} tokens", out.ids.size()));
     out.ids.push_back(id);
     out.logprobs.push_back(norm.log_p(from.logits[static_cast<size_t>(id)]));
     remember(recent, id, options.penalty_span);

@@ -20,8 +20,9 @@ struct GenerateOptions {
   int64_t penalty_span = 64;      // last tokens that the repetition penalty looks at
   std::vector<std::string> stop;  // texts that end it; they are not part of the result
   bool ignore_eos = false;
-  int64_t num_logprobs = 0;  // alternatives to tell of each token
-  bool goes_on = false;      // text that is held back at the end stays with the continuation
+  int64_t num_logprobs = 0;               // alternatives to tell of each token
+  std::function<bool()> is_stopped = {};  // asked before each token: true ends the text there
+  bool goes_on = false;  // text that is held back at the end stays with the continuation
 };
 
 struct Alternative {

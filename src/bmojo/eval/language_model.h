@@ -47,6 +47,7 @@ class LanguageModel {
   virtual ~LanguageModel() = default;
 
   virtual const Config& config() const = 0;
+  virtual std::string weight_type() const { return "f32"; }
   virtual std::unique_ptr<Memory> begin() const = 0;
   // Reads on in every sequence; hidden [Σ tokens, D], sequence by sequence.
   virtual void forward(std::span<const Reading> readings, float* hidden) const = 0;

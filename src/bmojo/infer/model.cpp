@@ -17,7 +17,11 @@ namespace {
 constexpr int64_t kTokensAtOnce = 512;
 
 void check(std::span<const Input> inputs, const Config& config) {
-  for (const auto& input : inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& input = inputs[i];
+    for (size_t j = 0; j < i; ++j)
+      require(inputs[j].state != input.state,
+              "forward: every sequence must have a state of its own, got one of them twice");
     require(std::ssize(input.state->layers) == config.num_layers,
             "forward: state must have {} layers, got {}; begin() makes one", config.num_layers,
             input.state->layers.size());
@@ -39,9 +43,10 @@ Model::Model(const TensorFolder& tensors, Config config, std::optional<WeightTyp
     : pool_(std::make_unique<ThreadPool>(threads_of(threads))),
       weights_(tensors, std::move(config), type, kernels::ParallelFor(*pool_)) {
   const auto& c = weights_.config;
-  require(c.eidetic_rule != "oracle" || c.eidetic_tokens == 0 || !c.has(LayerKind::bmojo),
-          "config: eidetic_rule must be one that this engine can follow, got oracle; use --engine "
-          "torch");
+  require(
+      c.eidetic_rule != "oracle" || c.eidetic_tokens == 0 || !c.has(LayerKind::bmojo),
+      "config: eidetic_rule must be one that this engine can follow, got oracle; use bmojo eval "
+      "--task");
   if (c.rope_theta > 0 && c.has_attention())
     frequencies_ = kernels::rotary_frequencies(c.head_size / 2, c.rope_theta);
   for (const double weight : kernels::predictor_weights(c.predictor_taps, c.predictor_decay))
@@ -63,9 +68,11 @@ void Model::forward(std::span<const Input> inputs, float* hidden) const {
     first.push_back(total);
     total += std::ssize(input.ids);
   }
-  const int64_t share =
-      std::max<int64_t>(1, kTokensAtOnce / std::max<int64_t>(1, std::ssize(inputs)));
   while (true) {
+    int64_t num_reading = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) num_reading += done[i] < std::ssize(inputs[i].ids);
+    if (num_reading == 0) return;
+    const int64_t share = std::max<int64_t>(1, kTokensAtOnce / num_reading);
     // Of every sequence its next piece.
     runs.clear();
     int64_t T = 0;
@@ -80,7 +87,6 @@ void Model::forward(std::span<const Input> inputs, float* hidden) const {
            position});
       T += count;
     }
-    if (T == 0) return;
     if (std::ssize(ws.x) < T * D) ws.x.resize(static_cast<size_t>(T * D));
     const Call call{weights_, frequencies_, predictor_, runs, T, ws, parallel};
     for (const auto& run : runs)

@@ -35,7 +35,8 @@ class Model {
   State begin() const { return initial_state(config()); }
 
   // Reads on in every sequence; hidden [Σ tokens, D] after the last norm, sequence by sequence.
-  // Error where an id is not of the vocabulary.
+  // Error where an id is not of the vocabulary; the states are then as before. Where memory runs
+  // out (std::bad_alloc) they are of no more use.
   void forward(std::span<const Input> inputs, float* hidden) const;
   // hidden [n, D] -> out [n, V]
   void logits(const float* hidden, int64_t n, float* out) const;

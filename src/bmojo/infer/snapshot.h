@@ -25,9 +25,8 @@ struct Origin {
 // Where writing stands.
 struct Sampler {
   uint64_t seed = 0;
-  uint64_t counter = 0;         // draws made
-  uint64_t written = 0;         // tokens that have become text
-  std::vector<int64_t> recent;  // the last of them, for the repetition penalty
+  uint64_t counter = 0;         // the number of the next draw: the position it fills
+  std::vector<int64_t> recent;  // the last tokens, for the repetition penalty
   std::string pending_utf8;     // bytes of a character that has not wholly come
   std::string pending_stop;     // text held back: a stop string may have begun
 
@@ -36,7 +35,6 @@ struct Sampler {
   static void visit(Self& sampler, Visit&& field) {
     field("sampler.seed", sampler.seed);
     field("sampler.counter", sampler.counter);
-    field("sampler.written", sampler.written);
     field("sampler.recent", sampler.recent);
     field("sampler.pending_utf8", sampler.pending_utf8);
     field("sampler.pending_stop", sampler.pending_stop);

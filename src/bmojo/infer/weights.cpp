@@ -174,14 +174,4 @@ void Weights::embed(int64_t id, float* out) const {
   to_float(embedding_.subspan(static_cast<size_t>(id) * row, row), embedding_type_, {out, D});
 }
 
-int64_t packed_weight_bytes(const Config& config, WeightType type) {
-  int64_t bytes = 0;
-  for (const auto& spec : tensor_specs(config)) {
-    const bool is_matrix = spec.shape.size() == 2 && !spec.name.ends_with("A_log");
-    bytes += is_matrix ? kernels::packed_bytes(spec.shape[0], spec.shape[1], type)
-                       : 4 * num_elements(spec.shape);
-  }
-  return bytes;
-}
-
 }  // namespace bmojo::infer

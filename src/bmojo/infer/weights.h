@@ -69,7 +69,4 @@ struct Weights {
   std::vector<Aligned> memory_;
 };
 
-// What the packed weights take, in bytes, before any of it is read.
-int64_t packed_weight_bytes(const Config& config, WeightType type);
-
 }  // namespace bmojo::infer
