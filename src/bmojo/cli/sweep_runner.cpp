@@ -16,8 +16,8 @@
 #include "bmojo/cli/sweep_board.h"
 #include "bmojo/cli/sweep_result.h"
 #include "bmojo/data/task.h"
-#include "bmojo/model/checkpoint.h"
 #include "bmojo/memory/state_size.h"
+#include "bmojo/model/checkpoint.h"
 #include "bmojo/model/tensors.h"
 
 namespace bmojo {

@@ -18,7 +18,7 @@ struct RowRun {
 
 // The query of one token and the rows it sees, all of them and in their order. At least one.
 struct AttentionStep {
-  const float* q = nullptr;     // [H, d]
+  const float* q = nullptr;  // [H, d]
   RowRun runs[6];  // e.g. eidetic, fading and window in two parts each, itself; count 0: none
   const float* bias = nullptr;  // [num_biased] of the first keys
   int64_t num_biased = 0;
