@@ -1,5 +1,5 @@
 # Everything a newcomer types. Each target sets up what it needs; a second call starts in seconds.
-#   make demo      train B'MOJO and its twin without eidetic memory side by side: who can recall?
+#   make demo      train B'MOJO, a hybrid and Mamba of equal memory side by side: who can recall?
 #   make realization the paper's linear systems: each claim, how far off it is, and figures
 #   make test      build, then every test (make test-fast leaves out the slow ones)
 #   make check     make lint, test and sanitize on what is committed; kept in results/check.json

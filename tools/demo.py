@@ -1,11 +1,13 @@
-"""`make demo`: trains B'MOJO and the same model without eidetic memory side by side on a task that
-asks for what lies beyond their windows, and then asks both on new sequences.
+"""`make demo`: B'MOJO, a hybrid and Mamba, with equal memory, learn side by side to recall pairs from
+among other tokens, more than they can hold. Then all are asked on new sequences, and one sequence
+is drawn with what B'MOJO kept of it.
 
-The recipe is configs/demo.toml. `--seeds 5 --json-out F.json` repeats the experiment and stores
+The recipes are configs/demo-short.toml and, from its weights, configs/demo.toml. `--seeds 5 --json-out F.json` repeats the experiment and stores
 each seed when it is done. A seed of the same recipe that is already in the file is not run again.
 """
 
 import argparse
+import json
 import shutil
 import sys
 import time
@@ -14,13 +16,15 @@ from pathlib import Path
 
 from experiment import (Board, Training, clock, ended_with_us, exit_on_signals, fields, load_recipe,
                         load_runs, near, percent, program, shown, store_runs, write_recipe)
-from measure import ROOT, Failed, commit, machine, run_json, table
+from measure import ROOT, Failed, commit, machine, run, run_json, table
 from metrics import Mistake, Run, printable, read_metrics
 
-# What the twin is without. The bias on eidetic tokens would be a weight that nothing uses.
-TWIN = ["eidetic_tokens=0", "innovation_bias=false"]
-TITLES = {"bmojo": "B'MOJO", "without": "without eidetic memory"}
-CHANGES = {"bmojo": [], "without": TWIN}
+# What the others change of the recipe. Their memories have the bytes of B'MOJO's, within 5 %: the
+# hybrid has a longer window, Mamba twice the width and more states.
+TITLES = {"bmojo": "B'MOJO", "hybrid": "Hybrid", "mamba": "Mamba"}
+CHANGES = {"bmojo": [],
+           "hybrid": ["pattern=ssm,attention", "window=53"],
+           "mamba": ["pattern=ssm", "ssm_inner_size=128", "ssm_state_size=28"]}
 FRESH_SEQUENCES = 1000
 PLAIN_SECONDS = 10
 
@@ -30,51 +34,82 @@ def task_keys(recipe):
     return dict(part.split("=", 1) for part in keys.split(",")) if keys else {}
 
 
-def reach_of(recipe):
+def model_of(recipe, name):
+    return fields(recipe) | fields({"set": CHANGES[name]})
+
+
+def reach_of(recipe, name):
     """Stacked windows see that many tokens back."""
-    model = fields(recipe)
+    model = model_of(recipe, name)
     return int(model["num_layers"]) * int(model["window"])
 
 
-def check_reach(recipe, path):
-    """No pair may be within reach of a question."""
+def check_tight(recipe, path):
+    """No pair may be within reach of a question, and keeping the first tokens must not do."""
     try:
-        gap = int(task_keys(recipe).get("gap", 0))
-        reach, _ = reach_of(recipe), recipe["steps"]
+        keys, places = task_keys(recipe), int(fields(recipe)["eidetic_tokens"])
+        gap, span, pairs = int(keys["gap"]), int(keys["span"]), int(keys["pairs"])
+        reach, _ = max(reach_of(recipe, name) for name in TITLES), recipe["steps"]
     except KeyError as missing:
-        raise Mistake(f"{path}: must have task, steps and set with num_layers and window, "
+        raise Mistake(f"{path}: must have steps, task with pairs, span and gap, and set with "
+                      "num_layers, window and eidetic_tokens, "
                       f"got no {missing.args[0]}") from None
     if gap < reach:
         raise Mistake(f"{path}: gap must be at least layers x window = {reach}, got {gap}")
+    if places > 2 * pairs:
+        raise Mistake(f"{path}: eidetic_tokens must be at most 2 x pairs = {2 * pairs}, "
+                      f"got {places}")
+    if span < 4 * places:
+        raise Mistake(f"{path}: span must be at least 4 x eidetic_tokens = {4 * places}, "
+                      f"got {span}")
 
 
 def introduction(recipe):
+    keys, model = task_keys(recipe), fields(recipe)
+    read = int(keys["span"]) + int(keys["gap"])
     return (f"Task: {recipe['task']}.\n"
-            "Pairs of a key and a value come first. Later, each key asks for its value.\n"
-            f"The windows reach {reach_of(recipe)} tokens back, and no pair lies that near.\n\n"
-            "Two models learn it side by side, with one thread each:\n"
-            "B'MOJO, and its twin, the same model without eidetic memory.\n")
+            f"{keys['pairs']} pairs of a key and a value stand somewhere among {keys['span']} "
+            f"tokens. {keys['gap']} others follow.\n"
+            "Then each key asks for its value.\n\n"
+            "Three models of equal memory learn it side by side, with one thread each, first\n"
+            "from short sequences and then from these:\n"
+            f"  B'MOJO  chooses {model['eidetic_tokens']} of the {read} tokens to keep\n"
+            f"  Hybrid  sees the last {model_of(recipe, 'hybrid')['window']} tokens, and has a "
+            "state\n"
+            "  Mamba   has the largest state\n")
 
 
 # --- one seed ------------------------------------------------------------------------------------
 
 
-def train_command(options, name, seed, out):
+def train_command(options, recipe, seed, out, more):
+    return [program(options.bin), "train", "--run", recipe, *more, "--seed", str(seed),
+            "--threads", "1", "--out", out, "--quiet"]
+
+
+def short_command(options, name, seed, folder):
+    """Short sequences, from fresh weights."""
     changes = [word for change in CHANGES[name] for word in ("--set", change)]
-    return [program(options.bin), "train", "--run", options.recipe.resolve(), *changes, "--seed",
-            str(seed), "--threads", "1", "--out", out, "--quiet"]
+    return train_command(options, options.short.resolve(), seed, folder / f"{name}-short", changes)
 
 
-def start(options, recipe, seed, trainings):
-    """Both trainings, a thread each, in a new folder of the seed."""
-    folder = options.out.resolve() / f"seed-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    write_recipe(folder / "recipe.toml", recipe)
-    for name in TITLES:
-        command = train_command(options, name, seed, folder / name)
-        print(shown(near(word) if isinstance(word, Path) else word for word in command), flush=True)
-        trainings[name] = Training(command, folder / name, recipe["steps"])
+def long_command(options, name, seed, folder):
+    """The task itself, from the weights that short sequences gave."""
+    return train_command(options, options.recipe.resolve(), seed, folder / name,
+                         ["--init-from", folder / f"{name}-short"])
+
+
+def train(command_of, options, steps, seed, folder):
+    """The trainings of all models, a thread each."""
+    trainings = {}
+    with ended_with_us(trainings.values()):
+        for name in TITLES:
+            command = command_of(options, name, seed, folder)
+            print(shown(near(word) if isinstance(word, Path) else word for word in command),
+                  flush=True)
+            trainings[name] = Training(command, command[command.index("--out") + 1], steps)
+        watch(trainings)
+    return trainings
 
 
 def bar(share, width=16):
@@ -92,19 +127,19 @@ def progress(trainings):
     """(the lines of a terminal, the plain line)."""
     lefts = [each.seconds_left() for each in trainings.values()]
     left = clock(None if None in lefts else max(lefts))
-    lines = [f"{'':22}  {'step':>11}  {'loss':>7}  {'right':>7}"]
+    lines = [f"{'':6}  {'step':>11}  {'loss':>7}  {'right':>7}"]
     for name, each in trainings.items():
         right = each.last("val_accuracy")
         steps = f"{each.step():,}/{each.steps:,}"
-        lines.append(f"{TITLES[name]:22}  {steps:>11}  {shown_loss(each):>7}  {percent(right):>7}  "
+        lines.append(f"{TITLES[name]:6}  {steps:>11}  {shown_loss(each):>7}  {percent(right):>7}  "
                      f"{bar(right)}")
     lines.append(f"{left} left")
-    steps, losses, rights = (
+    steps, rights = (
         "|".join(map(str, words)) for words in zip(*[
-            (each.step(), shown_loss(each), percent(each.last("val_accuracy")).removesuffix(" %"))
+            (each.step(), percent(each.last("val_accuracy")).removesuffix(" %"))
             for each in trainings.values()]))
     total = next(iter(trainings.values())).steps
-    return lines, f"demo: step {steps} of {total}  loss {losses}  right {rights} %  {left} left"
+    return lines, f"demo: step {steps} of {total}  right {rights} %  {left} left"
 
 
 def watch(trainings):
@@ -125,18 +160,27 @@ def ask(options, recipe, seed, training):
                      "--threads", "1", "--json", "--quiet"])
 
 
-def run_seed(options, recipe, seed):
-    trainings = {}
-    with ended_with_us(trainings.values()):
-        start(options, recipe, seed, trainings)
-        watch(trainings)
+def size_of(options, training):
+    found = run_json([program(options.bin), "inspect", training.out / "latest", "--json"])
+    return {"parameters": found["parameters"], "memory_bytes": found["memory_bytes"]["total"]}
+
+
+def run_seed(options, short, recipe, seed):
+    folder = options.out.resolve() / f"seed-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    write_recipe(folder / "recipe.toml", recipe)
+    before = train(short_command, options, short["steps"], seed, folder)
+    trainings = train(long_command, options, recipe["steps"], seed, folder)
     with ThreadPoolExecutor(len(trainings)) as pool:
         answers = list(pool.map(lambda each: ask(options, recipe, seed, each), trainings.values()))
     row = {"seed": seed, "task": recipe["task"], "sequences": FRESH_SEQUENCES}
     for (name, training), answer in zip(trainings.items(), answers):
         row[name] = {"accuracy": answer["accuracy"], "answers": answer["answers"],
-                     "steps": training.step(), "seconds": round(training.seconds(), 1)}
-    return row | {"recipe": recipe, "twin": TWIN, "commit": commit(), "machine": machine()}
+                     "steps": before[name].step() + training.step(),
+                     "seconds": round(before[name].seconds() + training.seconds(), 1),
+                     **size_of(options, training)}
+    return row | {"short": short, "recipe": recipe, "changes": CHANGES, "commit": commit(), "machine": machine()}
 
 
 # --- the results ---------------------------------------------------------------------------------
@@ -156,14 +200,14 @@ def draw(folder, seeds, path):
 
     figure = Figure(figsize=(14, 5), dpi=plot.PIXELS_AN_INCH)
     right, loss = figure.subplots(1, 2)
-    plot.tidy(right, "right answers, on validation sequences")
+    plot.tidy(right, "right answers, on validation sequences, after the short ones")
     plot.tidy(loss, "loss (faint: each step)")
-    colours = plot.COLOURS[1::-1]
+    colours = [plot.COLOURS[i] for i in (1, 0, 2)]
     for name, colour in zip(TITLES, colours):
         for seed in seeds:
-            run = Run(folder, name, read_metrics(folder / f"seed-{seed}" / name))
-            plot.draw_line(right, *run.column("val_accuracy"), colour, marker=".")
-            plot.draw_noisy(loss, run, colour, "loss")
+            curve = Run(folder, name, read_metrics(folder / f"seed-{seed}" / name))
+            plot.draw_line(right, *curve.column("val_accuracy"), colour, marker=".")
+            plot.draw_noisy(loss, curve, colour, "loss")
     right.set_ylim(-0.03, 1.03)
     right.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     loss.set_ylim(bottom=0)
@@ -174,55 +218,62 @@ def draw(folder, seeds, path):
     plot.save(figure, path)
 
 
+def is_good(row):
+    """What the demo is for: B'MOJO recalls, and the others of its memory do not."""
+    ours, *others = (row[name]["accuracy"] for name in TITLES)
+    return ours >= 0.9 and ours - max(others) >= 0.3
+
+
 def summary(rows):
     """The answers of every seed, and how many seeds show what the demo is for."""
     cells = [[row["seed"], *(percent(row[name]["accuracy"]) for name in TITLES),
               clock(max(row[name]["seconds"] for name in TITLES))] for row in rows]
-    good = sum(row["bmojo"]["accuracy"] >= 0.9 and
-               row["bmojo"]["accuracy"] - row["without"]["accuracy"] >= 0.3 for row in rows)
+    for key in ("memory_bytes", "parameters"):
+        cells.append([key.replace("_", ", "), *(f"{rows[0][name][key]:,}" for name in TITLES), ""])
     answers = rows[0]["bmojo"]["answers"]
     return (f"Right answers to {answers:,} questions in {FRESH_SEQUENCES:,} new sequences:\n\n"
             + table(["seed", *TITLES.values(), "time"], cells)
-            + "\n\nB'MOJO has at least 90 % and 30 points more than its twin in "
-            f"{good} of {len(rows)} seeds.")
+            + "\n\nB'MOJO has at least 90 %, and 30 points more than each of the others, in\n"
+            f"{sum(map(is_good, rows))} of {len(rows)} seeds.")
 
 
-def scope(recipe):
-    """What the answers do not test: with a place for every token, none has to be chosen."""
-    keys, places = task_keys(recipe), fields(recipe).get("eidetic_tokens")
-    if "pairs" not in keys or places is None:
-        return ""
-    read = 2 * int(keys["pairs"].rpartition("..")[2]) + int(keys.get("gap", 0))
-    if int(places) < read:
-        return ""
-    return (f"The eidetic memory has {places} places, and {read} tokens come before the first\n"
-            "question. So this tests exact recall from beyond the windows. It does not test\n"
-            "which tokens are kept when places are scarce.\n")
+def explain(options, recipe, seed):
+    """One sequence as a picture, with a table of what was kept and where attention went."""
+    command = [program(options.bin), "explain", "--model",
+               options.out / f"seed-{seed}" / "bmojo" / "latest", "--task", recipe["task"]]
+    picture = options.out / "explain.png"
+    told = run([*command, "--out", picture]).rpartition("\n\n")[0]  # without the picture's name
+    facts = run_json([*command, "--json"])
+    (options.out / "explain.json").write_text(json.dumps(facts) + "\n")
+    return (f"What B'MOJO remembered of a sequence that it was not trained on:\n\n{told}\n\n"
+            f"picture: {near(picture)}\nthe same in numbers: {near(options.out / 'explain.json')}\n")
 
 
 def how_to_go_on(options, recipe, row):
     bmojo, runs = near(program(options.bin)), near(options.out) / f"seed-{row['seed']}"
     return "\n".join([
         "What to try next:", "", "# show one sequence of the task with its answers",
-        shown([bmojo, "task", recipe["task"], "--show"]), "# draw all curves of both runs",
-        shown([bmojo, "plot", runs / "bmojo", runs / "without"]),
-        "# ask again with a larger memory and the same weights",
+        shown([bmojo, "task", recipe["task"], "--show"]), "# draw all curves of the runs",
+        shown([bmojo, "plot", *(runs / name for name in TITLES)]),
+        "# ask again with half the places and the same weights",
         shown([bmojo, "eval", "--model", runs / "bmojo/latest", "--task", recipe["task"], "--set",
-               "eidetic_tokens=96"])])
+               f"eidetic_tokens={int(fields(recipe)['eidetic_tokens']) // 2}"])])
 
 
-def run_seeds(options, recipe):
+def run_seeds(options, short, recipe):
     """The rows of all seeds, those of the results file among them."""
     command = f"tools/demo.py --seeds {options.seeds}"
     rows = []
     if options.json_out:
         command += f" --json-out {near(options.json_out)}"
-        rows = [row for row in load_runs(options.json_out) if row["recipe"] == recipe]
+        rows = [row for row in load_runs(options.json_out)
+                if (row.get("short"), row["recipe"], row.get("changes"))
+                == (short, recipe, CHANGES)]
     for seed in range(1, options.seeds + 1):
         if any(row["seed"] == seed for row in rows):
             print(f"seed {seed}: already in {near(options.json_out)}")
             continue
-        rows.append(run_seed(options, recipe, seed))
+        rows.append(run_seed(options, short, recipe, seed))
         rows.sort(key=lambda row: row["seed"])
         if options.json_out:
             store_runs(options.json_out, command, rows)
@@ -232,6 +283,8 @@ def run_seeds(options, recipe):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--bin", default=ROOT / "build/release/bin", help="folder of the programs")
+    parser.add_argument("--short", type=Path, default=ROOT / "configs/demo-short.toml",
+                        help="run file of the short sequences")
     parser.add_argument("--recipe", type=Path, default=ROOT / "configs/demo.toml", help="run file")
     parser.add_argument("--out", type=Path, default=ROOT / "build/demo", help="folder of the runs")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds 1 … N")
@@ -239,17 +292,18 @@ def main():
     options = parser.parse_args()
     if options.seeds < 1:
         raise Mistake(f"--seeds: must be at least 1, got {options.seeds}")
-    recipe = load_recipe(options.recipe)
-    check_reach(recipe, options.recipe)
+    short, recipe = load_recipe(options.short), load_recipe(options.recipe)
+    check_tight(recipe, options.recipe)
     program(options.bin)
     print(introduction(recipe))
     begin = time.monotonic()
-    rows = run_seeds(options, recipe)
-    print(f"\n{summary(rows)}\n\n{scope(recipe)}")
+    rows = run_seeds(options, short, recipe)
+    print(f"\n{summary(rows)}\n")
     drawn = [row["seed"] for row in rows if has_runs(options.out, row["seed"], recipe)]
     if drawn:
         draw(options.out, drawn, options.out / "demo.png")
         print(f"curves: {near(options.out / 'demo.png')}\n")
+        print(explain(options, recipe, drawn[0]))
         print(how_to_go_on(options, recipe, rows[0]))
     print(f"\nThis took {clock(time.monotonic() - begin)}.")
 
@@ -264,5 +318,5 @@ if __name__ == "__main__":
     except Failed as failure:
         sys.exit(f"demo: {printable(str(failure))}")
     except KeyboardInterrupt:
-        print("demo: interrupted; both trainings have ended", file=sys.stderr)
+        print("demo: interrupted; the trainings have ended", file=sys.stderr)
         sys.exit(130)

@@ -3,6 +3,7 @@ trainings themselves are played by a small script."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,14 +29,20 @@ import json, os, signal, sys, time
 flags = sys.argv[1:]
 value = lambda name: flags[flags.index(name) + 1]
 if flags[0] == "eval":
-    right = 0.03 if "without" in value("--model") else 0.97
+    right = {{"bmojo": 0.97, "hybrid": 0.03, "mamba": 0.04}}[value("--model").split("/")[-2]]
     print(json.dumps({{"accuracy": right, "answers": 80}}))
+    sys.exit()
+if flags[0] == "inspect":
+    print(json.dumps({{"parameters": 81793, "memory_bytes": {{"window": 1, "total": 30848}}}}))
+    sys.exit()
+if flags[0] == "explain":
+    print(json.dumps({{"told": flags}}) if "--json" in flags else "the table\\n\\nits picture")
     sys.exit()
 stopped = []
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it in the background
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
 out = value("--out")
-if "without" in out and "PLAYER_FAILS" in os.environ:
+if out.endswith("mamba-short") and "PLAYER_FAILS" in os.environ:
     print("bmojo: the disk is full", file=sys.stderr)
     sys.exit(1)
 os.makedirs(out)
@@ -117,95 +124,114 @@ def test_recipes_survive_being_written(tmp_path):
         experiment.load_recipe(tmp_path / "none.toml")
 
 
-def test_the_demo_asks_beyond_reach():
+def test_the_memory_of_the_demo_is_tight():
     recipe = experiment.load_recipe(ROOT / "configs/demo.toml")
-    demo.check_reach(recipe, "demo.toml")
-    near = recipe | {"task": "mqar:pairs=8,length=128,gap=31"}
-    with pytest.raises(Mistake, match="gap must be at least layers x window = 32, got 31"):
-        demo.check_reach(near, "demo.toml")
-    with pytest.raises(Mistake, match="= 32, got 0"):
-        demo.check_reach(recipe | {"task": "mqar"}, "demo.toml")
-    with pytest.raises(Mistake, match="demo.toml: must have task, .*, got no task"):
-        demo.check_reach({"set": recipe["set"], "steps": 1}, "demo.toml")
+    demo.check_tight(recipe, "demo.toml")
+    task = "mqar:pairs=8,length=192,span={},gap={}"
+    for change, message in [
+            ({"task": task.format(64, 105)}, "gap must be at least layers x window = 106, got 105"),
+            ({"task": task.format(62, 112)}, "span must be at least 4 x eidetic_tokens = 64, got"),
+            ({"set": [*recipe["set"], "eidetic_tokens=17"]}, "at most 2 x pairs = 16, got 17"),
+            ({"task": "mqar:pairs=8,span=64"}, "demo.toml: must have steps, .*, got no gap")]:
+        with pytest.raises(Mistake, match=message):
+            demo.check_tight(recipe | change, "demo.toml")
 
 
-def test_the_demo_says_when_nothing_had_to_be_chosen():
+def test_the_models_of_the_demo_have_equal_memory(bmojo, tmp_path):
     recipe = experiment.load_recipe(ROOT / "configs/demo.toml")
-    tight = recipe | {"set": [*recipe["set"], "eidetic_tokens=47"]}
-    assert "48 places" in demo.scope(recipe) and demo.scope(tight) == ""
-    assert demo.scope(recipe | {"task": "mqar:pairs=4..9,length=128,gap=32"}) == ""
-    assert demo.scope(recipe | {"task": "mqar:gap=32"}) == ""
+    keys, totals = demo.task_keys(recipe), []
+    for name in demo.TITLES:
+        model = demo.model_of(recipe, name) | {"vocab_size": keys["vocab"]}
+        words = [word for pair in model.items() for word in ("--set", "=".join(pair))]
+        bmojo("init", "--preset", recipe["preset"], *words, "--out", tmp_path / name)
+        totals.append(bmojo.json("inspect", tmp_path / name)["memory_bytes"]["total"])
+    assert all(abs(total / totals[0] - 1) <= 0.05 for total in totals), totals
+    # Even if all of it were rows of one window, no pair would be within reach.
+    row = 2 * int(model["num_kv_heads"]) * int(model["head_size"]) * 4
+    assert int(keys["gap"]) >= max(totals) / row
 
 
 # --- the demo, played ----------------------------------------------------------------------------
 
 
 def write_recipe(tmp_path, steps):
-    recipe = experiment.load_recipe(ROOT / "configs/demo.toml") | {"steps": steps}
-    experiment.write_recipe(tmp_path / "demo.toml", recipe)
-    return recipe
+    recipes = {}
+    for name in ("demo-short", "demo"):
+        recipes[name] = experiment.load_recipe(ROOT / f"configs/{name}.toml") | {"steps": steps}
+        experiment.write_recipe(tmp_path / f"{name}.toml", recipes[name])
+    return recipes
 
 
 def run_demo(player, tmp_path, steps, *flags, **variables):
-    command = [sys.executable, ROOT / "tools/demo.py", "--bin", player.parent, "--recipe",
-               tmp_path / "demo.toml", "--out", tmp_path / "out", *flags]
+    command = [sys.executable, ROOT / "tools/demo.py", "--bin", player.parent, "--short",
+               tmp_path / "demo-short.toml", "--recipe", tmp_path / "demo.toml", "--out",
+               tmp_path / "out", *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             cwd=tmp_path, env=os.environ | {"PLAYER_STEPS": str(steps)} | variables)
 
 
 def test_the_demo_keeps_every_seed(player, tmp_path):
-    recipe = write_recipe(tmp_path, 20)
+    recipes = write_recipe(tmp_path, 20)
     flags = ["--seeds", "2", "--json-out", "kept/demo.json"]
     process = run_demo(player, tmp_path, 20, *flags)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert max(map(len, out.splitlines())) <= 80
-    assert "| 2    | 97.0 % | 3.0 %" in out and "than its twin in 2 of 2 seeds." in out
-    assert "has 48 places, and 48 tokens come before" in out
+    assert re.search(r"\| 2 +\| 97.0 % +\| 3.0 % +\| 4.0 % +\|", out)
+    assert re.search(r"\| memory, bytes +\| 30,848 +\| 30,848 +\| 30,848 +\|", out)
+    assert "than each of the others, in\n2 of 2 seeds." in out
     assert "curves: out/demo.png" in out
+    assert "the table\n\npicture: out/explain.png" in out and "its picture" not in out
+    told = json.loads((tmp_path / "out/explain.json").read_text())["told"]
+    assert told[told.index("--model") + 1].endswith("out/seed-1/bmojo/latest")
     with Image.open(tmp_path / "out/demo.png") as image:
         assert image.size == (1400, 500)
     rows = json.loads((tmp_path / "kept/demo.json").read_text())["runs"]
     assert [row["seed"] for row in rows] == [1, 2]
     for row in rows:
-        assert row["bmojo"]["accuracy"] == 0.97 and row["without"]["accuracy"] == 0.03
-        assert row["bmojo"]["steps"] == 20 and row["bmojo"]["seconds"] >= 0.2
-        assert row["recipe"] == recipe and row["commit"] and row["machine"]
-    given = {name: json.loads((tmp_path / f"out/seed-2/{name}/flags.json").read_text())
-             for name in ("bmojo", "without")}
-    twin = ["--set", "eidetic_tokens=0", "--set", "innovation_bias=false"]
-    for name, flags_given in given.items():
-        assert flags_given[flags_given.index("--seed") + 1] == "2"
-        assert flags_given[flags_given.index("--threads") + 1] == "1"
-        assert (" ".join(twin) in " ".join(flags_given)) == (name == "without")
+        assert row["bmojo"]["accuracy"] == 0.97 and row["hybrid"]["accuracy"] == 0.03
+        assert row["mamba"]["memory_bytes"] == 30848 and row["mamba"]["parameters"] == 81793
+        assert row["bmojo"]["steps"] == 40 and row["bmojo"]["seconds"] >= 0.4
+        assert row["short"] == recipes["demo-short"] and row["recipe"] == recipes["demo"]
+        assert row["commit"] and row["machine"]
+    for name in demo.TITLES:
+        short, long = (json.loads((tmp_path / f"out/seed-2/{run}/flags.json").read_text())
+                       for run in (f"{name}-short", name))
+        for given in (short, long):
+            assert given[given.index("--seed") + 1] == "2"
+            assert given[given.index("--threads") + 1] == "1"
+        changes = [word for word in short if "=" in word]
+        assert changes == demo.CHANGES[name] and (changes == []) == (name == "bmojo")
+        assert "--init-from" not in short
+        assert long[long.index("--init-from") + 1] == short[short.index("--out") + 1]
 
     # A third seed runs alone; another recipe runs all anew.
     out, _ = run_demo(player, tmp_path, 20, "--seeds", "3", *flags[2:]).communicate(timeout=60)
     assert "seed 2: already in kept/demo.json" in out and "--seed 3" in out
-    assert "--seed 1" not in out and "in 3 of 3 seeds" in out
+    assert "--seed 1" not in out and "3 of 3 seeds" in out
     write_recipe(tmp_path, 10)
     out, _ = run_demo(player, tmp_path, 10, *flags).communicate(timeout=60)
     assert "already" not in out
     rows = json.loads((tmp_path / "kept/demo.json").read_text())["runs"]
-    assert [row["bmojo"]["steps"] for row in rows] == [10, 10]
+    assert [row["bmojo"]["steps"] for row in rows] == [20, 20]
 
 
-def test_a_training_that_fails_ends_the_other(player, tmp_path):
+def test_a_training_that_fails_ends_the_others(player, tmp_path):
     write_recipe(tmp_path, 10000)
     process = run_demo(player, tmp_path, 10000, PLAYER_FAILS="1")
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert err == "demo: without eidetic memory: the disk is full\n"
-    # The other one had a moment to begin, or none.
-    other = tmp_path / "out/seed-1/bmojo"
-    assert not (other / "metrics.jsonl").exists() or (other / "saved").exists()
+    assert err == "demo: Mamba: the disk is full\n"
+    # The others had a moment to begin, or none.
+    for other in (tmp_path / "out/seed-1/bmojo-short", tmp_path / "out/seed-1/hybrid-short"):
+        assert not (other / "metrics.jsonl").exists() or (other / "saved").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_both(player, tmp_path, number):
+def test_an_interrupt_ends_all(player, tmp_path, number):
     write_recipe(tmp_path, 10000)
     process = run_demo(player, tmp_path, 10000)
-    runs = [tmp_path / "out/seed-1" / name for name in ("bmojo", "without")]
+    runs = [tmp_path / "out/seed-1" / f"{name}-short" for name in demo.TITLES]
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and not all((r / "metrics.jsonl").exists() for r in runs):
         time.sleep(0.01)
@@ -239,12 +265,10 @@ def training(rows, steps):
 def test_progress_fits_80_columns():
     row = {"step": 2000, "loss": 10.1234, "seconds": 1799.5, "val_accuracy": 1.0}
     for rows in ([], [row]):
-        both = {name: training(rows, 6000) for name in demo.TITLES}
-        lines, plain = demo.progress(both)
+        lines, plain = demo.progress({name: training(rows, 6000) for name in demo.TITLES})
         assert max(map(len, [*lines, plain])) <= 80
     assert "10.12  100.0 %" in lines[1] and lines[-1] == "59:59 left"
-    assert plain == ("demo: step 2000|2000 of 6000  loss 10.12|10.12  right 100.0|100.0 %  "
-                     "59:59 left")
+    assert plain == ("demo: step 2000|2000|2000 of 6000  right 100.0|100.0|100.0 %  59:59 left")
 
 
 @pytest.mark.parametrize("kind, moves", [("xterm", True), ("dumb", False)])
