@@ -45,8 +45,8 @@ Model::Model(const TensorFolder& tensors, Config config, std::optional<WeightTyp
   const auto& c = weights_.config;
   require(
       c.eidetic_rule != "oracle" || c.eidetic_tokens == 0 || !c.has(LayerKind::bmojo),
-      "config: eidetic_rule must be one that this engine can follow, got oracle; use bmojo eval "
-      "--task");
+      "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; use bmojo "
+      "eval --task");
   if (c.rope_theta > 0 && c.has_attention())
     frequencies_ = kernels::rotary_frequencies(c.head_size / 2, c.rope_theta);
   for (const double weight : kernels::predictor_weights(c.predictor_taps, c.predictor_decay))
