@@ -42,7 +42,8 @@ constexpr auto kBackwards = [](int64_t n, const auto& task) {
 };
 
 bool same_bits(const Floats& a, const Floats& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // What `make` gives on every instruction set of this CPU, which must be the same bits.

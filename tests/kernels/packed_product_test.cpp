@@ -78,7 +78,8 @@ Packed packed(const std::vector<Source>& w, int64_t N, int64_t K, WeightType typ
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), sizeof(float) * a.size()) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), sizeof(float) * a.size()) == 0);
 }
 
 // The last task first: what a task writes into another's place stays.
