@@ -137,6 +137,13 @@ MUTANTS = [
         NATIVE, "a single fading token is never made",
     ),
     Mutant(
+        "engine-states-last", "infer/layer.cpp",
+        ".states_first = true},",
+        ".states_first = false},",
+        NATIVE,
+        "the engine's A and h, which lie [N, E], are read as [E, N]",
+    ),
+    Mutant(
         "engine-ring-not-split", "infer/state.cpp",
         "const int64_t count = std::min(span.count(), rows - slot);",
         "const int64_t count = span.count();",
@@ -1489,15 +1496,15 @@ MUTANTS = [
     ),
     Mutant(
         "packed-few-last-block-only", "kernels/packed_product.cpp",
-        "rows, columns - n, k > 0);",
-        "rows, columns - n, false);",
+        "in.out_stride, rows, columns - n, k > 0, size);",
+        "in.out_stride, rows, columns - n, false, size);",
         "kernels/packed_product EveryTarget/Packing.ProductHasTheBitsOfTheOther/AVX2",
         "of a sum over more than 512 products of a few rows the last block is kept",
     ),
     Mutant(
         "packed-task-beyond-its-panel", "kernels/packed_product.cpp",
-        "std::min(kColumns, in.w.N - panel * kColumns));",
-        "in.w.N - panel * kColumns);",
+        "const int64_t end = std::min(in.w.N, tasks.first(task + 1) * kColumns);",
+        "const int64_t end = in.w.N;",
         "kernels/packed_product EveryTarget/Packing.ProductHasTheBitsOfTheOther/AVX2",
         "a task of a few rows goes on into the columns of the panels behind its own",
     ),

@@ -175,8 +175,8 @@ TEST(Snapshot, AnotherModelsStateIsRefused) {
 TEST(Snapshot, AnotherVersionIsRefused) {
   const SmallDraw draw;
   auto bytes = saved(snapshot_of(draw, draw.model(1), 3));
-  bytes.replace(bytes.find("\"version\":1"), 11, "\"version\":2");
-  EXPECT_TRUE(contains(refusal(sealed(bytes)), "version must be 1"));
+  bytes.replace(bytes.find("\"version\":2"), 11, "\"version\":3");
+  EXPECT_TRUE(contains(refusal(sealed(bytes)), "version must be 2"));
 }
 
 // Before anything is made of a size that the file claims.

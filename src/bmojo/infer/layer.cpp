@@ -109,7 +109,8 @@ void ssm(const Call& c, const PackedLayer& w, int64_t layer) {
                              .A = w.A,
                              .D = w.skip,
                              .dt_bias = w.dt_bias,
-                             .h0 = h},
+                             .h0 = h,
+                             .states_first = true},
                             read + run.first * E, h, nullptr, parallel);
   });
   float* y = map(c, w.out, {read, E}, c.T, ws.y);

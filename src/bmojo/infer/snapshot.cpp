@@ -21,7 +21,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers are used as the file has them");
 
 constexpr std::string_view kMagic = "BMOJOSTA";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr size_t kMaxHeaderBytes = size_t{1} << 16;
 // No size of a memory without a limit overflows below it.
 constexpr int64_t kMaxPosition = int64_t{1} << 39;

@@ -13,6 +13,7 @@
 namespace bmojo::infer {
 
 // What one layer of one sequence carries, and where its rows lie:
+//   ssm      [N, E], not [E, N]: a step reads and writes it vector by vector
 //   window   position p in row p % w; without a limit in row p
 //   fading   `sliding`: position p in row p % (w + m_f - 1); `chunk`: memory::FadingMemory::row_of
 //   eidetic  the frozen set's members, by time

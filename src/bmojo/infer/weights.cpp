@@ -32,6 +32,13 @@ std::vector<Tensor> tensors_with_matrices(const LayerWeights<Tensor>& w) {
   return {w.in, w.x, w.dt, w.out, w.q, w.k, w.v, w.o, w.fading_k, w.fading_v, w.gate, w.up, w.down};
 }
 
+// x [rows, columns], in place.
+void transpose(float* x, int64_t rows, int64_t columns) {
+  const std::vector<float> from(x, x + rows * columns);
+  for (int64_t i = 0; i < rows * columns; ++i)
+    x[i] = from[static_cast<size_t>(i % rows * columns + i / rows)];
+}
+
 }  // namespace
 
 Aligned::Aligned(int64_t bytes) {
@@ -152,6 +159,7 @@ Weights::Weights(const TensorFolder& folder, Config config_, std::optional<Weigh
     layer.dt_bias = packer.floats(w.dt_bias);
     if (float* A = packer.floats(w.a_log)) {
       kernels::negative_exp(A, w.a_log.size(), A);
+      transpose(A, config.ssm_inner_size, config.ssm_state_size);
       layer.A = A;
     }
     layer.skip = packer.floats(w.d);

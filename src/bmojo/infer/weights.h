@@ -41,8 +41,8 @@ struct PackedLayer {
   PackedMatrix kv;              // [2 G d, D]: a row of the product is a row of the memories
   PackedMatrix x, dt, out, o, fading_kv, gate_up, down;
   const float *in_bias = nullptr, *conv = nullptr, *conv_bias = nullptr, *dt_bias = nullptr,
-              *A = nullptr, *skip = nullptr, *out_bias = nullptr, *fading_norm = nullptr,
-              *mlp_norm = nullptr;
+              *A = nullptr /* [N, E] */, *skip = nullptr, *out_bias = nullptr,
+              *fading_norm = nullptr, *mlp_norm = nullptr;
   std::optional<float> beta;
 };
 

@@ -78,11 +78,11 @@ struct LeftRows {
   HWY_INLINE float operator()(int m, int64_t k) const { return data[m * stride + k]; }
 };
 
-// out [kRows, kVectors · kLanes] (+)= left · panel over a block of k, the panel's lines of weights
-// kStep apart.
+// out [kRows, kVectors · kLanes] (+)= left · panel over a block of k. A panel has kStep columns;
+// those beyond are of the next one, `next` weights behind it.
 template <bool kAdd, int kRows, int kVectors, int64_t kStep, typename Left, typename Weight>
 HWY_INLINE void multiply_block(const Left& left, const Weight* HWY_RESTRICT panel, int64_t depth,
-                               float* HWY_RESTRICT out, int64_t stride) {
+                               float* HWY_RESTRICT out, int64_t stride, int64_t next = 0) {
   V sums[kVectors][kRows], weights[kVectors];
   each<kRows>([&](auto m) BMOJO_BODY {
     each<kVectors>([&](auto c) BMOJO_BODY { sums[c][m] = zero(); });
@@ -91,8 +91,10 @@ HWY_INLINE void multiply_block(const Left& left, const Weight* HWY_RESTRICT pane
   });
 #pragma GCC unroll 4
   for (int64_t k = 0; k < depth; ++k) {
-    each<kVectors>([&](auto c)
-                       BMOJO_BODY { weights[c] = widened(panel + k * kStep + c * kLanes); });
+    each<kVectors>([&](auto c) BMOJO_BODY {
+      constexpr int64_t column = c * kLanes;
+      weights[c] = widened(panel + column / kStep * next + k * kStep + column % kStep);
+    });
     each<kRows>([&](auto m) BMOJO_BODY {
       const V x = all(left(m, k));
       each<kVectors>([&](auto c)
@@ -110,13 +112,15 @@ HWY_INLINE void multiply_block(const Left& left, const Weight* HWY_RESTRICT pane
 // The same for a tile that may be cut off at the end of out.
 template <int kRows, int kVectors, int64_t kStep, typename Left, typename Weight>
 HWY_INLINE void multiply_cut(const Left& left, const Weight* panel, int64_t depth, float* out,
-                             int64_t stride, int64_t rows, int64_t columns, bool add) {
+                             int64_t stride, int64_t rows, int64_t columns, bool add,
+                             int64_t next = 0) {
   constexpr int64_t kColumns = kVectors * kLanes;
   if (rows >= kRows && columns >= kColumns)
-    return add ? multiply_block<true, kRows, kVectors, kStep>(left, panel, depth, out, stride)
-               : multiply_block<false, kRows, kVectors, kStep>(left, panel, depth, out, stride);
+    return add ? multiply_block<true, kRows, kVectors, kStep>(left, panel, depth, out, stride, next)
+               : multiply_block<false, kRows, kVectors, kStep>(left, panel, depth, out, stride,
+                                                               next);
   HWY_ALIGN float tile[kRows * kColumns];
-  multiply_block<false, kRows, kVectors, kStep>(left, panel, depth, tile, kColumns);
+  multiply_block<false, kRows, kVectors, kStep>(left, panel, depth, tile, kColumns, next);
   for (int64_t m = 0; m < std::min<int64_t>(rows, kRows); ++m)
     for (int64_t n = 0; n < std::min(columns, kColumns); ++n) {
       float& to = out[m * stride + n];

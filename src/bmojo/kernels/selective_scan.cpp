@@ -39,19 +39,35 @@ struct Group {
 
 int64_t num_tasks(const Scan& scan) { return scan.B * ((scan.E + kGroup - 1) / kGroup); }
 
-// [count, N] of the dense `from` [B, E, N] as [vectors, N, kLanes], and back.
+// The group's part of the dense `from` [B, E, N], or [B, N, E], as [vectors, N, kLanes], and back.
+// N first is a copy, vector by vector: for one token the other way takes longer than the scan.
 void to_lanes(const Group& g, const float* from, int64_t row, float scale, float* to) {
-  std::fill(to, to + g.vectors() * g.scan.N * kLanes, 0.0f);
+  const auto [E, N] = std::array{g.scan.E, g.scan.N};
+  if (g.scan.states_first) {
+    for (int64_t v = 0; v < g.vectors(); ++v)
+      for (int64_t n = 0; n < N; ++n)
+        hn::Store(hn::Mul(load(from + (row * N + n) * E + g.channel(v), g.lanes(v)), all(scale)),
+                  Floats(), to + (v * N + n) * kLanes);
+    return;
+  }
+  std::fill(to, to + g.vectors() * N * kLanes, 0.0f);
   for (int64_t c = 0; c < g.count; ++c)
-    for (int64_t n = 0; n < g.scan.N; ++n)
-      to[(c / kLanes * g.scan.N + n) * kLanes + c % kLanes] =
-          from[(row * g.scan.E + g.first + c) * g.scan.N + n] * scale;
+    for (int64_t n = 0; n < N; ++n)
+      to[(c / kLanes * N + n) * kLanes + c % kLanes] =
+          from[(row * E + g.first + c) * N + n] * scale;
 }
 void from_lanes(const Group& g, const float* from, float* to) {
+  const auto [E, N] = std::array{g.scan.E, g.scan.N};
+  if (g.scan.states_first) {
+    for (int64_t v = 0; v < g.vectors(); ++v)
+      for (int64_t n = 0; n < N; ++n)
+        store(load(from + (v * N + n) * kLanes), to + (g.row * N + n) * E + g.channel(v),
+              g.lanes(v));
+    return;
+  }
   for (int64_t c = 0; c < g.count; ++c)
-    for (int64_t n = 0; n < g.scan.N; ++n)
-      to[(g.row * g.scan.E + g.first + c) * g.scan.N + n] =
-          from[(c / kLanes * g.scan.N + n) * kLanes + c % kLanes];
+    for (int64_t n = 0; n < N; ++n)
+      to[(g.row * E + g.first + c) * N + n] = from[(c / kLanes * N + n) * kLanes + c % kLanes];
 }
 
 Group make_group(const Scan& scan, int64_t task) {

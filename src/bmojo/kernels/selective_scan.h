@@ -23,6 +23,7 @@ struct Scan {
   const float* h0 = nullptr;         // [B, E, N]
   const uint8_t* starts = nullptr;   // [B, L], or none
   const int64_t* lengths = nullptr;  // [B], or none: L
+  bool states_first = false;         // A is [N, E], h0 and h_last are [B, N, E]; forward alone
 };
 
 // The forward pass leaves the state found by every block of this many tokens; the backward pass
