@@ -1,6 +1,7 @@
 #include "bmojo/infer/weights.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -16,6 +17,7 @@ namespace bmojo::infer {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kLargePage = 1 << 21;
 
 // A tensor of the checkpoint; an empty shape where there is none.
 struct Tensor {
@@ -42,9 +44,12 @@ void transpose(float* x, int64_t rows, int64_t columns) {
 }  // namespace
 
 Aligned::Aligned(int64_t bytes) {
-  const auto size = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  data_.reset(std::aligned_alloc(kAlignment, static_cast<size_t>(size)));
+  // Where the system has large pages, weights are read a little faster and found much faster.
+  const int64_t alignment = bytes < kLargePage ? kAlignment : kLargePage;
+  const auto size = (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  data_.reset(std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(size)));
   if (!data_) throw std::bad_alloc();
+  if (alignment == kLargePage) ::madvise(data_.get(), static_cast<size_t>(size), MADV_HUGEPAGE);
 }
 
 void Aligned::Free::operator()(void* memory) const { std::free(memory); }
