@@ -52,23 +52,35 @@ Read read_batched(const Model& model, Draw& draw) {
   return out;
 }
 
+void expect_equal_bits(Draw& draw) {
+  const auto one = draw.model(1), two = draw.model(2);
+  const auto whole = read(one, draw.ids);
+  const std::vector<size_t> steps(draw.ids.size(), 1);
+  EXPECT_EQ(difference(read(one, draw.ids, draw.parts), whole), "") << "split, " << draw.text();
+  EXPECT_EQ(difference(read(one, draw.ids, steps), whole), "") << "steps, " << draw.text();
+  EXPECT_EQ(difference(read(two, draw.ids, draw.parts), whole), "")
+      << "two threads, " << draw.text();
+  EXPECT_EQ(difference(read_batched(two, draw), whole), "") << "batched, " << draw.text();
+}
+
 class EqualBits : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(EqualBits, WholeIsSplitIsStepsIsBatched) {
   for (uint64_t seed = GetParam(); seed < kDraws; seed += 10) {
     Draw draw(seed);
-    const auto one = draw.model(1), two = draw.model(2);
-    const auto whole = read(one, draw.ids);
-    const std::vector<size_t> steps(draw.ids.size(), 1);
-    EXPECT_EQ(difference(read(one, draw.ids, draw.parts), whole), "") << "split, " << draw.text();
-    EXPECT_EQ(difference(read(one, draw.ids, steps), whole), "") << "steps, " << draw.text();
-    EXPECT_EQ(difference(read(two, draw.ids, draw.parts), whole), "")
-        << "two threads, " << draw.text();
-    EXPECT_EQ(difference(read_batched(two, draw), whole), "") << "batched, " << draw.text();
+    expect_equal_bits(draw);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Draws, EqualBits, testing::Range<uint64_t>(0, 10));
+
+// More than 512 tokens in a call, sums over more than 512 products, hundreds of rows.
+TEST(EqualBitsToo, AlsoOfWideModelsAndLongTexts) {
+  for (uint64_t seed = 2000; seed < 2040; ++seed) {
+    Draw draw(seed, test::random_wide_model(seed), 520, 400, 700);
+    expect_equal_bits(draw);
+  }
+}
 
 TEST(EqualBitsToo, OnEveryInstructionSet) {
   for (uint64_t seed = 1000; seed < 1040; ++seed) {

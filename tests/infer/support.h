@@ -179,13 +179,29 @@ inline std::string difference(const Read& a, const Read& b) {
   return same_bits(a.logits, b.logits) ? difference(a.state, b.state) : "logits";
 }
 
+// The same with sums of more than a block of 512, and more memories than the engine reads at once.
+inline Config random_wide_model(uint64_t seed) {
+  auto c = random_model(seed);
+  Random random({seed, 80});
+  c.num_layers = std::min<int64_t>(c.num_layers, 2);
+  (seed % 2 == 0 ? c.hidden_size : c.mlp_size) = 513 + static_cast<int64_t>(random.below(100));
+  if (c.window > 0) c.window = 1 + static_cast<int64_t>(random.below(200));
+  c.fading_tokens *= 10;
+  c.eidetic_tokens *= 10;
+  validate(c);
+  return c;
+}
+
 // A model with strong weights on disk, a text and how to cut it.
 struct Draw {
-  explicit Draw(uint64_t seed_) : seed(seed_), config(random_model(seed_)) {
+  explicit Draw(uint64_t seed_) : Draw(seed_, random_model(seed_), 2, 70, 20) {}
+  // Tokens from `shortest` on, `spread` numbers of them; parts of up to `longest`.
+  Draw(uint64_t seed_, Config config_, uint64_t shortest, uint64_t spread, uint64_t longest)
+      : seed(seed_), config(std::move(config_)) {
     const auto type = random.below(3) == 0 ? Dtype::bf16 : Dtype::f32;
     write_strong_checkpoint(config, seed, folder.path(), type);
-    ids = random_ids(config, static_cast<int64_t>(2 + random.below(70)), seed);
-    for (int i = 0; i < 4; ++i) parts.push_back(1 + random.below(20));
+    ids = random_ids(config, static_cast<int64_t>(shortest + random.below(spread)), seed);
+    for (int i = 0; i < 4; ++i) parts.push_back(1 + random.below(longest));
   }
   infer::Model model(int threads) const {
     return infer::Model(TensorFolder(folder.path()), config, {}, threads);
