@@ -9,6 +9,7 @@ import engine_peers
 from measure import run
 
 THREADS = 2
+HUGE_PAGES = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"  # for a peer that does not ask for them
 TOOLS = Path(__file__).resolve().parent
 
 
@@ -56,9 +57,11 @@ CASES = {
 
 
 def kinds(model, cache):
-    """(build, flash attention, cache) of llama.cpp. A Mamba has neither attention nor cache."""
+    """(build, flash attention, mapped or read into huge pages, cache) of llama.cpp. A Mamba has
+    neither attention nor cache."""
     flash = ["off", "on"] if model == "smollm2" else ["off"]
-    return [(build, f, cache) for build in engine_peers.BUILDS for f in flash]
+    return [(build, f, mmap, cache) for build in engine_peers.BUILDS for f in flash
+            for mmap in ("on", "off")]
 
 
 def speed(rows, phase):
@@ -84,7 +87,9 @@ class Engines:
                 *case.flags(), "--json", "--quiet"]
 
     def peer(self, case, kind):
-        build, flash, cache = kind
-        return [str(self.pythons[build]), str(TOOLS / "llama_peer.py"), "bench",
-                str(self.models[case.model][1]), "--flash", flash, "--cache", cache,
-                *case.flags()]
+        return [*self.llama("bench", case.model, kind), *case.flags()]
+
+    def llama(self, verb, model, kind):
+        build, flash, mmap, cache = kind
+        return ["env", HUGE_PAGES, str(self.pythons[build]), str(TOOLS / "llama_peer.py"), verb,
+                str(self.models[model][1]), "--flash", flash, "--mmap", mmap, "--cache", cache]

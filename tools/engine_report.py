@@ -33,8 +33,8 @@ time of a token, at depth 2,048 (bytes below), over the best read of 1 GiB in th
 a whole process that writes one token, from a warm cache."""
 PEER_NOTES = """\
 Same weights, f32, last logits only, llama.cpp timed around its decode call. Every kind of it was
-tried (built with and without BLAS, flash attention on and off) and the fastest for the row is
-shown; `f32` is the cache that ours has too, `f16` its default. Speeds are medians. Memory is the
+tried (built with and without BLAS, flash attention on and off, weights mapped or read into huge
+pages) and the fastest for the row is shown; `f32` is the cache that ours has too, `f16` its default. Speeds are medians. Memory is the
 peak of a process, llama.cpp's less what Python took before the model was loaded."""
 DEPTH_NOTES = """\
 Reading is of the 512 tokens before the depth, writing of those after it, over all depths by turns.
@@ -56,8 +56,9 @@ def goal_rows(report):
 
 
 def kind_text(kind):
-    build, flash, _ = kind
-    return f"{'with' if build == 'blas' else 'no'} BLAS, flash {flash}"
+    build, flash, mmap, _ = kind
+    return (f"{'with' if build == 'blas' else 'no'} BLAS, flash {flash}, "
+            f"{'mapped' if mmap == 'on' else 'huge pages'}")
 
 
 def memory_of(report, case, side):
@@ -101,7 +102,7 @@ def alone_notes(report):
 
 def tried_rows(report):
     for each in report["tried"]:
-        yield [each["case"], kind_text(each["kind"]), each["kind"][2], f"{each['speed']:,.1f}"]
+        yield [each["case"], kind_text(each["kind"]), each["kind"][-1], f"{each['speed']:,.1f}"]
 
 
 def text_note(report):

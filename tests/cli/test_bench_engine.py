@@ -29,11 +29,11 @@ def test_both_sides_get_the_same_work():
     engines.program, engines.pythons = Path("bin/bmojo"), {"native": "python"}
     engines.models = {"smollm2": (Path("model"), Path("model.gguf"))}
     case = Case("smollm2", "decode", 2048, batch=8)
-    ours, peer = engines.ours(case), engines.peer(case, ("native", "on", "f32"))
+    ours, peer = engines.ours(case), engines.peer(case, ("native", "on", "off", "f32"))
     assert ours[:4] == ["bin/bmojo", "bench", "--model", "model"]
-    assert peer[2:8] == ["bench", "model.gguf", "--flash", "on", "--cache", "f32"]
+    assert peer[4:12] == ["bench", "model.gguf", "--flash", "on", "--mmap", "off", "--cache", "f32"]
     work = case.flags()
-    assert ours[4:-2] == work == peer[8:]
+    assert ours[4:-2] == work == peer[12:]
     assert work == ["--prompt", "1", "--tokens", "64", "--depth", "2047", "--batch", "8",
                     "--threads", "2"]
     assert Case("smollm2", "decode").flags()[5] == "0"
@@ -47,9 +47,9 @@ def test_what_the_goals_ask_is_measured():
     assert len(asked) == 6 and all(measured[name].rounds >= 10 for name in asked)
     for case in CASES.values():
         assert not case.tried_as or CASES[case.tried_as].model == case.model
-    assert kinds("smollm2", "f16") == [(build, flash, "f16") for build in ("native", "blas")
-                                       for flash in ("off", "on")]
-    assert len(kinds("mamba", "f32")) == 2
+    assert kinds("smollm2", "f16") == [(build, flash, mmap, "f16") for build in ("native", "blas")
+                                       for flash in ("off", "on") for mmap in ("on", "off")]
+    assert len(kinds("mamba", "f32")) == 4
 
 
 def row(phase, tokens_per_second):
@@ -84,29 +84,29 @@ class Engine:
 
 
 def test_the_fastest_kind_of_the_peer_counts(monkeypatch):
-    speeds = {"native off f32": 3, "native on f32": 5, "blas off f32": 4, "blas on f32": 1,
-              "native off f16": 3, "native on f16": 5, "blas off f16": 9, "blas on f16": 1}
+    speeds = {"native on off f32": 5, "blas off on f32": 4, "blas off on f16": 9}
     calls = []
 
     def rows_of(command, left):
         calls.append(" ".join(command))
-        return [row("decode", speeds.get(calls[-1], 10))]
+        return [row("decode", 10 if calls[-1] == "ours" else speeds.get(calls[-1], 1))]
 
     monkeypatch.setattr(bench_engine, "rows_of", rows_of)
     cases = {"a": Case("smollm2", "decode"), "b": Case("smollm2", "decode", 8192, tried_as="a"),
              "c": Case("mamba", "decode", rounds=2)}
     best, tried = bench_engine.try_kinds(Engine(), Now(), cases)
-    fastest = {"f32": ("native", "on", "f32"), "f16": ("blas", "off", "f16")}
+    fastest = {"f32": ("native", "on", "off", "f32"), "f16": ("blas", "off", "on", "f16")}
     assert best == {("a", "f32"): fastest["f32"], ("a", "f16"): fastest["f16"],
                     ("b", "f32"): fastest["f32"], ("b", "f16"): fastest["f16"],
-                    ("c", "f32"): ("blas", "off", "f32")}
-    assert len(tried) == 10
+                    ("c", "f32"): ("blas", "off", "on", "f32")}
+    assert len(tried) == 20
 
     calls.clear()
     runs = bench_engine.run_rounds(Engine(), Now(), {"a": cases["a"], "c": cases["c"]}, best, 3)
     # Backwards every other time, and no more rounds than the case has.
-    turn = ["ours", "native on f32", "blas off f16"]
-    assert calls == [*turn, *turn[::-1], *turn, "ours", "blas off f32", "blas off f32", "ours"]
+    turn = ["ours", "native on off f32", "blas off on f16"]
+    assert calls == [*turn, *turn[::-1], *turn, "ours",
+                     "blas off on f32", "blas off on f32", "ours"]
     rows = bench_engine.compared(cases, runs, best)
     assert [(r["case"], r["cache"], r["ratios"]) for r in rows] == [
         ("a", "f32", [2.0] * 3), ("a", "f16", [10 / 9] * 3), ("c", "f32", [2.5] * 2)]
@@ -118,7 +118,7 @@ def test_a_ratio_is_of_the_same_round():
 
     runs = [of("ours", 0, 2.0), of("f32", 0, 1.0), of("ours", 1, 9.0), of("f32", 2, 9.0),
             of("ours", 3, 8.0), of("f32", 3, 2.0)]
-    best = {("a", "f32"): ("native", "off", "f32"), ("a", "f16"): ("native", "off", "f16")}
+    best = {("a", cache): ("native", "off", "on", cache) for cache in ("f32", "f16")}
     only, = bench_engine.compared({"a": Case("mamba", "decode")}, runs, best)
     assert only["ratios"] == [2.0, 4.0] and (only["ours"], only["peer"]) == (5.0, 1.5)
 
@@ -175,12 +175,12 @@ REPORT = {
     "goals": {"smollm2-decode-0": goal(0.96, 1.0, 0.98), "growth": goal(1.0, 1.01, 1.005),
               "start-packed": goal(140, 160, 150), "start-plain": goal(1, 2, 1.5)},
     "compared": [{"case": "x", "model": "mamba", "phase": "decode", "depth": 2048, "batch": 8,
-                  "cache": "f32", "kind": ("blas", "off", "f32"), "ours": 1234.5, "peer": 10.0,
+                  "cache": "f32", "kind": ("blas", "off", "off", "f32"), "ours": 1234.5, "peer": 10.0,
                   "ratios": [1] * 10, "median": 1.5, "low": 1.4, "high": 1.6}],
     "runs": [{"case": "x", "side": "ours", "peak_rss_bytes": 5e8}],
-    "answers": [{"model": "smollm2", "kind": ("native", "on", "f32"), "tokens": 256, "argmax": 1.0,
-                 "error": 1.5e-6, "same": 64, "written": 64, "text": "a\ntext"}],
-    "tried": [{"case": "x", "kind": ("native", "on", "f16"), "speed": 12.0}],
+    "answers": [{"model": "smollm2", "kind": ("native", "on", "on", "f32"), "tokens": 256,
+                 "argmax": 1.0, "error": 1.5e-6, "same": 64, "written": 64, "text": "a\ntext"}],
+    "tried": [{"case": "x", "kind": ("native", "on", "on", "f16"), "speed": 12.0}],
     "left_out": ["this: that"]}
 
 
@@ -200,10 +200,10 @@ def test_the_report():
     assert cells(text, "generate: start to first token, 135 M, plain")[-1] == "no bar"
     assert cells(text, "f32 prefill of 512")[-1] == "not measured"
     assert cells(text, "Mamba 130M") == [
-        "decode", "2,048", "8", "f32", "with BLAS, flash off", "1,234.5", "10.0", "1.500",
+        "decode", "2,048", "8", "f32", "with BLAS, flash off, huge pages", "1,234.5", "10.0", "1.500",
         "1.400 to 1.600", "10", "500 MB", "-"]
-    assert cells(text, "SmolLM2-135M") == ["no BLAS, flash on", "256", "100.0%", "1.5e-06",
-                                           "64 of 64"]
+    assert cells(text, "SmolLM2-135M") == ["no BLAS, flash on, mapped", "256", "100.0%",
+                                           "1.5e-06", "64 of 64"]
     assert cells(text, "f32         | 2,048") == ["2,048", "800", "80.0", "12.50", "80%"]
     assert "'a\\ntext'" in text and "- left out: this: that" in text
     assert "- f32: 100.0 MB a token (weights and memories); peak memory" in text
