@@ -54,7 +54,7 @@ def llama(build):
 
     def install(pip):
         say(f"{build}: building {LLAMA}, 10 minutes or more")
-        command = [*pip, "--no-binary", "llama-cpp-python", LLAMA]
+        command = [*pip, "--no-cache-dir", "--no-binary", "llama-cpp-python", LLAMA]
         done = subprocess.run(command, env={**os.environ, "CMAKE_ARGS": options},
                               capture_output=True, text=True)
         if done.returncode != 0:
