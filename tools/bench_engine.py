@@ -21,7 +21,7 @@ from bench import Budget
 from engine_alone import (LONG, bandwidth, batch_ratios, best_limits, goals, measure_bmojo,
                           start_ups)
 from engine_cases import CASES, THREADS, Engines, kinds, rows_of, speed
-from engine_report import markdown
+from engine_report import is_of_a_goal, markdown
 from measure import ROOT, Failed, bootstrap, commit, end_with_children, machine, run
 
 CHECKED = 256  # tokens whose logits are compared
@@ -82,11 +82,11 @@ def caches(model):
     return ("f32", "f16") if model == "smollm2" else ("f32",)
 
 
-def try_kinds(engines, budget, cases):
+def try_kinds(engines, budget, cases, only=("f32", "f16")):
     """Every kind of the peer once: {(case, cache): the fastest}, and all that were tried."""
     best, tried = {}, []
     for name, case in cases.items():
-        for cache in caches(case.model):
+        for cache in [cache for cache in caches(case.model) if cache in only]:
             if (case.tried_as, cache) in best:
                 best[name, cache] = best[case.tried_as, cache]
                 continue
@@ -139,7 +139,8 @@ def compared(cases, runs, best):
 
 def measure_all(engines, budget, options):
     cases = {name: case for name, case in CASES.items()
-             if not options.only or any(name.startswith(only) for only in options.only)}
+             if (not options.only or any(name.startswith(only) for only in options.only))
+             and (not options.goals or is_of_a_goal(case))}
     answers = [budget.spend(f"{name}: logits beside {' '.join(kind)}", lambda left: compare_answers(
         engines, name, kind, left)) for name in ("smollm2", "mamba")
         for kind in kinds(name, "f32") if "on" == kind[2]]  # where weights lie changes no answer
@@ -147,7 +148,8 @@ def measure_all(engines, budget, options):
     for line in wrong_answers(answers):
         raise Failed(line)  # a speed would mean nothing
     samples = [bandwidth(engines, budget)]
-    best, tried = try_kinds(engines, budget, cases)
+    best, tried = try_kinds(engines, budget, cases,
+                            ("f32",) if options.goals else ("f32", "f16"))
     runs = run_rounds(engines, budget, cases, best, options.rounds)
     samples.append(bandwidth(engines, budget))
     alone = not options.only or "bmojo" in options.only
@@ -169,11 +171,13 @@ def main():
     parser.add_argument("--budget", type=float, default=120, metavar="MINUTES")
     parser.add_argument("--rounds", type=int, default=10, help="fewer: a first look")
     parser.add_argument("--longest", type=int, default=LONG, help="depth of B'MOJO")
+    parser.add_argument("--goals", action="store_true", help="only what the goals ask for")
     parser.add_argument("--only", nargs="*", default=[], metavar="CASE",
                         help="cases whose names begin so; bmojo: what has no peer")
     options = parser.parse_args()
     engines, budget = Engines(options), Budget(options.budget)
     words = [f"--rounds {options.rounds}"] if options.rounds != 10 else []
+    words += ["--goals"] if options.goals else []
     words += [f"--only {' '.join(options.only)}"] if options.only else []
     report = {"command": " ".join(["bench_engine.py", *words]) if words else "make bench-engine",
               "commit": commit(), "machine": machine(), "python": platform.python_version(),

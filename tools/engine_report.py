@@ -34,12 +34,18 @@ a whole process that writes one token, from a warm cache."""
 PEER_NOTES = """\
 Same weights, f32, last logits only, llama.cpp timed around its decode call. Every kind of it was
 tried (built with and without BLAS, flash attention on and off, weights mapped or read into huge
-pages) and the fastest for the row is shown; `f32` is the cache that ours has too, `f16` its default. Speeds are medians. Memory is the
-peak of a process, llama.cpp's less what Python took before the model was loaded."""
+pages) and the fastest for the row is shown; `f32` is the cache that ours has too, `f16` its
+default. Speeds are medians. Memory is the peak of a process, llama.cpp's less what Python took
+before the model was loaded."""
 DEPTH_NOTES = """\
 Reading is of the 512 tokens before the depth, writing of those after it, over all depths by turns.
 At depth 0: reading the first 512 tokens, writing after one token (the share counts memories that
 are still empty)."""
+
+
+def is_of_a_goal(case):
+    asked = f"{case.model}-{case.phase}-{case.depth}"
+    return case.batch == 1 and asked in {name for name, *_ in GOALS}
 
 
 def goal_rows(report):

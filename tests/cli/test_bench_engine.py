@@ -45,6 +45,8 @@ def test_what_the_goals_ask_is_measured():
     measured = {f"{c.model}-{c.phase}-{c.depth}": c for c in CASES.values() if c.batch == 1}
     asked = [name for name, *_ in engine_report.GOALS if name.startswith(("smollm2", "mamba"))]
     assert len(asked) == 6 and all(measured[name].rounds >= 10 for name in asked)
+    assert sorted(asked) == sorted(f"{c.model}-{c.phase}-{c.depth}" for c in CASES.values()
+                                   if engine_report.is_of_a_goal(c))
     for case in CASES.values():
         assert not case.tried_as or CASES[case.tried_as].model == case.model
     assert kinds("smollm2", "f16") == [(build, flash, mmap, "f16") for build in ("native", "blas")
@@ -100,6 +102,8 @@ def test_the_fastest_kind_of_the_peer_counts(monkeypatch):
                     ("b", "f32"): fastest["f32"], ("b", "f16"): fastest["f16"],
                     ("c", "f32"): ("blas", "off", "on", "f32")}
     assert len(tried) == 20
+    ours_alone, _ = bench_engine.try_kinds(Engine(), Now(), cases, ("f32",))
+    assert {cache for _, cache in ours_alone} == {"f32"}
 
     calls.clear()
     runs = bench_engine.run_rounds(Engine(), Now(), {"a": cases["a"], "c": cases["c"]}, best, 3)
