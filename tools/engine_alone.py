@@ -27,8 +27,8 @@ def long_texts(engines, budget, dtype, lengths, turns):
 
 
 def by_depth(rows, lengths):
-    """{length: {"prefill": speed, "decode": [speed of each turn]}}. The first turn is left out where
-    there are more: it comes right after its own reading, not beside the other depths."""
+    """{length: {"prefill": speed, "decode": [speed of each turn]}}. The first turn is left out
+    where there are more: it comes right after its own reading, not beside the other depths."""
     prefills = [row["tokens_per_second"] for row in rows if row["phase"] == "prefill"]
     decodes = [row["tokens_per_second"] for row in rows if row["phase"] == "decode"]
     n = len(lengths)

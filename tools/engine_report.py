@@ -132,8 +132,8 @@ def markdown(report):
         PEER_NOTES,
         table(["model", "llama.cpp", "tokens", "same argmax", "largest error", "same text"],
               answer_rows(report)),
-        "Largest error: of a logit, over the largest logit. Same text: greedy tokens until the first "
-        "that differs.",
+        "Largest error: of a logit, over the largest logit. Same text: greedy tokens until the "
+        "first that differs.",
         text_note(report),
         table(["B'MOJO 130M", "depth", "reading", "writing", "ms a token", "share of bandwidth"],
               depth_rows(report)),

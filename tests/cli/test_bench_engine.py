@@ -165,7 +165,8 @@ def test_answers_are_compared():
     theirs = np.array([[1.0, 2.0], [4.0, 4.5]])
     found = bench_engine.agreement(ours, theirs)
     assert found == {"tokens": 2, "argmax": 0.5, "error": pytest.approx(1 / 4.5)}
-    line, = bench_engine.wrong_answers([{"model": "mamba", **found}, {"model": "a", "error": 1e-5}])
+    answers = [{"model": "mamba", **found}, {"model": "a", "error": 1e-5}]
+    line, = bench_engine.wrong_answers(answers)
     assert line.startswith("mamba: logits must be within 0.001 of llama.cpp's, got 0.22")
 
 
