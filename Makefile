@@ -10,7 +10,7 @@ BUILD := build/release
 export TORCH
 
 .PHONY: all setup configured build programs demo realization test test-fast bench bench-full \
-  bench-train compare format lint sanitize mutants check clean
+  bench-train bench-engine compare format lint sanitize mutants check clean
 
 all: build
 
@@ -58,6 +58,12 @@ bench-full: programs
 
 bench-train: programs
 	@.venv/bin/python tools/bench_train.py --bin $(BUILD)/bin
+
+# The engine beside llama.cpp, which is built here the first time: about two hours in all.
+bench-engine: programs
+	@tools/setup.sh peers
+	@$(CMAKE) --build --preset release --target bmojo-engine-kernels
+	@.venv/bin/python tools/bench_engine.py --bin $(BUILD)/bin
 
 # Logits against transformers on the same weights; prints the worst relative error.
 compare: programs

@@ -20,7 +20,7 @@ BOTH = "forward+backward"
 PASSES = {"forward": "f", "backward": "b", BOTH: "f+b"}
 
 
-def verdict(name, found, at_least, goal):
+def verdict(name, found, at_least, goal, larger_is_better=LARGER_IS_BETTER):
     """A bar holds if the unfavourable end of the interval does. A bar inside the interval is
     decided by noise: another run may well say otherwise."""
     if found is None:
@@ -31,7 +31,7 @@ def verdict(name, found, at_least, goal):
     def holds(bar):
         if bar is None:
             return False
-        return found["low"] >= bar if name in LARGER_IS_BETTER else found["high"] <= bar
+        return found["low"] >= bar if name in larger_is_better else found["high"] <= bar
 
     level = "goal" if holds(goal) else "at least" if holds(at_least) else "missed"
     bars = [bar for bar in (at_least, goal, NO_COST.get(name)) if bar is not None]

@@ -368,6 +368,7 @@ def test_check_runs_what_must_pass_before_a_change_is_sent():
 @pytest.mark.parametrize("target, programs", [
     ("demo", {"bmojo", "bmojo-torch"}), ("bench-full", {"bmojo", "bmojo-torch"}),
     ("bench-train", {"bmojo", "bmojo-torch"}),
+    ("bench-engine", {"bmojo", "bmojo-torch", "bmojo-engine-kernels"}),
     ("bench", {"bmojo", "bmojo-torch", "bmojo-kernels"}), ("lint", {"bmojo_version"}),
     ("mutants", set()), ("test", None), ("all", None)])
 def test_what_make_builds(target, programs):

@@ -201,8 +201,18 @@ def test_bench_measures_reading_and_writing(bmojo, model):
     assert fresh.startswith("prefill") and len(fresh.splitlines()) == 2
 
 
+def test_bench_writes_at_every_depth_by_turns(bmojo, model):
+    run = bmojo("bench", "--model", model, "--prompt", "20", "--tokens", "5", "--depth", "0,30",
+                "--repeat", "3", "--json")  # fmt: skip
+    rows = [json.loads(line) for line in run.splitlines()]
+    first = [("prefill", 0), ("decode", 20), ("prefill", 30), ("decode", 50)]
+    again = [("decode", 26), ("decode", 56), ("decode", 32), ("decode", 62)]
+    assert [(r["phase"], r["depth"]) for r in rows] == first + again
+
+
 @pytest.mark.parametrize("arguments, says", [
     ([], "--preset"),
+    (["--model", "MODEL", "--repeat", "0"], "--repeat"),
     (["--preset", "bmojo-tiny", "--model", "MODEL"], "--model cannot be given with"),
     (["--model", "MODEL", "--depth", "-1"], "--depth: must be 0 or more, got -1"),
     (["--model", "MODEL", "--tokens", "0"], "--tokens"),

@@ -27,7 +27,7 @@ struct Options {
   ModelChoice choice;
   bool train = false;
   std::string depths = "0";
-  int64_t prompt = 512, tokens = 64, batch = 1;
+  int64_t prompt = 512, tokens = 64, batch = 1, repeat = 1;
 };
 
 // Fresh weights of a preset, in a folder that is gone with this.
@@ -63,21 +63,27 @@ class Bench {
   Bench(const eval::LanguageModel& model, const Options& options)
       : model_(model), options_(options), random_({static_cast<uint64_t>(options.common.seed)}) {}
 
+  using Sequences = std::vector<std::unique_ptr<eval::Memory>>;
+
   // Reading after `depth` tokens, then writing after these too.
-  void at_depth(int64_t depth) {
+  Sequences at_depth(int64_t depth) {
     Sequences sequences;
     for (int64_t b = 0; b < options_.batch; ++b) sequences.push_back(model_.begin());
     read(sequences, depth);
     print("prefill", depth, options_.prompt, read(sequences, options_.prompt));
+    write(sequences);
+    return sequences;
+  }
+
+  void write(const Sequences& sequences) {
+    const auto depth = sequences.front()->position();
     step(sequences);  // the first one finds memory and caches cold
     const auto start = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < options_.tokens; ++i) step(sequences);
-    print("decode", depth + options_.prompt, options_.tokens, since(start));
+    print("decode", depth, options_.tokens, since(start));
   }
 
  private:
-  using Sequences = std::vector<std::unique_ptr<eval::Memory>>;
-
   static double since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -152,7 +158,13 @@ void run_bench(const Options& options) {
   }
   const auto model = open_model(engine, options.common.threads);
   Bench bench(*model, options);
-  for (const auto depth : depths) bench.at_depth(depth);
+  std::vector<Bench::Sequences> read;
+  for (const auto depth : depths) {
+    auto sequences = bench.at_depth(depth);
+    if (options.repeat > 1) read.push_back(std::move(sequences));
+  }
+  for (int64_t i = 1; i < options.repeat; ++i)
+    for (const auto& sequences : read) bench.write(sequences);
 }
 
 }  // namespace
@@ -171,6 +183,10 @@ void add_bench_verb(CLI::App& app) {
              options->tokens);
   verb->add_option("--depth", options->depths, "Tokens that were read before, several by commas")
       ->option_text("N,... [0]");
+  add_number(*verb,
+             {"--repeat", "Times to write; after the first, all depths by turns", 1,
+              int64_t{1} << 30, "N [1]"},
+             options->repeat);
   add_number(*verb, {"--batch", "Sequences at once", 1, int64_t{1} << 20, "N [1]"}, options->batch);
   verb->add_flag("--train", options->train, "The training step; see bench --train --help");
   add_common(*verb, options->common);

@@ -1,0 +1,348 @@
+"""The driver of `make bench-engine`: what it runs, how it takes a ratio, what it prints, over
+programs that answer at once; and the weights it writes for both engines."""
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import MAMBA, write_hugging_face
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+sys.path.insert(0, str(TOOLS))
+import bench_engine  # noqa: E402
+import engine_alone  # noqa: E402
+import engine_peers  # noqa: E402
+import engine_report  # noqa: E402
+from engine_cases import CASES, Case, Engines, kinds, speed  # noqa: E402
+
+
+def test_no_torch_is_loaded():
+    assert "torch" not in sys.modules and "llama_cpp" not in sys.modules
+
+
+def test_both_sides_get_the_same_work():
+    engines = Engines.__new__(Engines)
+    engines.program, engines.pythons = Path("bin/bmojo"), {"native": "python"}
+    engines.models = {"smollm2": (Path("model"), Path("model.gguf"))}
+    case = Case("smollm2", "decode", 2048, batch=8)
+    ours, peer = engines.ours(case), engines.peer(case, ("native", "on", "off", "f32"))
+    assert ours[:4] == ["bin/bmojo", "bench", "--model", "model"]
+    assert peer[4:12] == ["bench", "model.gguf", "--flash", "on", "--mmap", "off", "--cache", "f32"]
+    work = case.flags()
+    assert ours[4:-2] == work == peer[12:]
+    assert work == ["--prompt", "1", "--tokens", "64", "--depth", "2047", "--batch", "8",
+                    "--threads", "2"]
+    assert Case("smollm2", "decode").flags()[5] == "0"
+    assert Case("smollm2", "prefill").flags()[:6] == [
+        "--prompt", "512", "--tokens", "1", "--depth", "0,0,0"]
+
+
+def test_what_the_goals_ask_is_measured():
+    measured = {f"{c.model}-{c.phase}-{c.depth}": c for c in CASES.values() if c.batch == 1}
+    asked = [name for name, *_ in engine_report.GOALS if name.startswith(("smollm2", "mamba"))]
+    assert len(asked) == 6 and all(measured[name].rounds >= 10 for name in asked)
+    assert sorted(asked) == sorted(f"{c.model}-{c.phase}-{c.depth}" for c in CASES.values()
+                                   if engine_report.is_of_a_goal(c))
+    for case in CASES.values():
+        assert not case.tried_as or CASES[case.tried_as].model == case.model
+    assert kinds("smollm2", "f16") == [(build, flash, mmap, "f16") for build in ("native", "blas")
+                                       for flash in ("off", "on") for mmap in ("on", "off")]
+    assert len(kinds("mamba", "f32")) == 4
+
+
+def row(phase, tokens_per_second):
+    return {"phase": phase, "tokens_per_second": tokens_per_second, "peak_rss_bytes": 5}
+
+
+def test_the_first_time_warms_up():
+    rows = [row("prefill", 1), row("decode", 7), row("prefill", 4), row("decode", 9),
+            row("prefill", 6)]
+    assert speed(rows, "prefill") == 5 and speed(rows[:2], "decode") == 7
+
+
+class Now:
+    """A budget that never ends."""
+
+    def __init__(self):
+        self.left_out = []
+
+    def spend(self, what, work):
+        return work(1)
+
+    def leave_out(self, what, why):
+        self.left_out.append(what)
+
+
+class Engine:
+    def ours(self, case):
+        return ["ours"]
+
+    def peer(self, case, kind):
+        return list(kind)
+
+
+def test_the_fastest_kind_of_the_peer_counts(monkeypatch):
+    speeds = {"native on off f32": 5, "blas off on f32": 4, "blas off on f16": 9}
+    calls = []
+
+    def rows_of(command, left):
+        calls.append(" ".join(command))
+        return [row("decode", 10 if calls[-1] == "ours" else speeds.get(calls[-1], 1))]
+
+    monkeypatch.setattr(bench_engine, "rows_of", rows_of)
+    cases = {"a": Case("smollm2", "decode"), "b": Case("smollm2", "decode", 8192, tried_as="a"),
+             "c": Case("mamba", "decode", rounds=2)}
+    best, tried = bench_engine.try_kinds(Engine(), Now(), cases)
+    fastest = {"f32": ("native", "on", "off", "f32"), "f16": ("blas", "off", "on", "f16")}
+    assert best == {("a", "f32"): fastest["f32"], ("a", "f16"): fastest["f16"],
+                    ("b", "f32"): fastest["f32"], ("b", "f16"): fastest["f16"],
+                    ("c", "f32"): ("blas", "off", "on", "f32")}
+    assert len(tried) == 20
+    ours_alone, _ = bench_engine.try_kinds(Engine(), Now(), cases, ("f32",))
+    assert {cache for _, cache in ours_alone} == {"f32"}
+
+    calls.clear()
+    runs = bench_engine.run_rounds(Engine(), Now(), {"a": cases["a"], "c": cases["c"]}, best, 3)
+    # Backwards every other time, and no more rounds than the case has.
+    turn = ["ours", "native on off f32", "blas off on f16"]
+    assert calls == [*turn, *turn[::-1], *turn, "ours",
+                     "blas off on f32", "blas off on f32", "ours"]
+    rows = bench_engine.compared(cases, runs, best)
+    assert [(r["case"], r["cache"], r["ratios"]) for r in rows] == [
+        ("a", "f32", [2.0] * 3), ("a", "f16", [10 / 9] * 3), ("c", "f32", [2.5] * 2)]
+
+
+def test_a_ratio_is_of_the_same_round():
+    def of(side, number, value):
+        return {"case": "a", "side": side, "round": number, "speed": value, "peak_rss_bytes": 1}
+
+    runs = [of("ours", 0, 2.0), of("f32", 0, 1.0), of("ours", 1, 9.0), of("f32", 2, 9.0),
+            of("ours", 3, 8.0), of("f32", 3, 2.0)]
+    best = {("a", cache): ("native", "off", "on", cache) for cache in ("f32", "f16")}
+    only, = bench_engine.compared({"a": Case("mamba", "decode")}, runs, best)
+    assert only["ratios"] == [2.0, 4.0] and (only["ours"], only["peer"]) == (5.0, 1.5)
+
+
+def test_turns_of_writing_go_over_the_depths():
+    rows = [row("prefill", 50), row("decode", 1), row("prefill", 40), row("decode", 2)]
+    found = engine_alone.by_depth(rows, [2048, 8192])
+    assert found == {2048: {"prefill": 50, "decode": [1]}, 8192: {"prefill": 40, "decode": [2]}}
+    rows += [row("decode", 10), row("decode", 20), row("decode", 11), row("decode", 21)]
+    found = engine_alone.by_depth(rows, [2048, 8192])
+    assert found[2048]["decode"] == [10, 11] and found[8192]["decode"] == [20, 21]
+    assert engine_alone.by_depth([], [2048]) == {}
+
+
+BMOJO = {"f32": {"bytes_a_token": 1e8, "peak_rss_bytes": 3e8, "depths": {
+    2048: {"prefill": 800.0, "decode": [80.0] * 5}, 0: {"prefill": 900.0, "decode": [81.0]},
+    131072: {"prefill": 790.0, "decode": [64.0] * 5}}}}
+
+
+def test_goals_are_of_pairs_shares_and_times():
+    rows = [{"model": "smollm2", "phase": "decode", "depth": 0, "batch": batch, "cache": cache,
+             "ratios": [ratio] * 5}
+            for batch, cache, ratio in ((1, "f32", 1.2), (1, "f16", 9.0), (8, "f32", 7.0))]
+    found = engine_alone.goals(rows, BMOJO, {("bmojo", 0): [5.0] * 5, ("bmojo", 2048): []},
+                               {"packed": [0.1] * 5}, {"bandwidth": 1e10})
+    medians = {name: goal["median"] for name, goal in found.items()}
+    assert medians == {"smollm2-decode-0": 1.2, "share-f32": 0.8, "growth": 1.25,
+                       "batch-bmojo-0": 5.0, "start-packed": 100.0}
+    assert engine_alone.goals([], BMOJO, {}, {}, {"bandwidth": None}).keys() == {"growth"}
+
+
+def test_bytes_a_token_are_weights_and_memories():
+    inspected = {"parameters": 1000, "memory_bytes": {"total": 50}}
+    assert engine_alone.bytes_a_token(inspected, "f32") == 4050
+    assert engine_alone.bytes_a_token(inspected, "bf16") == 2050
+
+
+def test_answers_are_compared():
+    ours = np.array([[1.0, 2.0], [5.0, 4.0]])
+    theirs = np.array([[1.0, 2.0], [4.0, 4.5]])
+    found = bench_engine.agreement(ours, theirs)
+    assert found == {"tokens": 2, "argmax": 0.5, "error": pytest.approx(1 / 4.5)}
+    answers = [{"model": "mamba", **found}, {"model": "a", "error": 1e-5}]
+    line, = bench_engine.wrong_answers(answers)
+    assert line.startswith("mamba: logits must be within 0.001 of llama.cpp's, got 0.22")
+
+
+def goal(low, high, middle):
+    return {"ratios": [middle] * 10, "median": middle, "low": low, "high": high}
+
+
+REPORT = {
+    "command": "make bench-engine", "commit": "c0", "machine": "a machine", "threads": 2,
+    "peer": "llama 1", "limits": {"bandwidth": 1e10, "sgemm": None}, "bmojo": BMOJO,
+    "goals": {"smollm2-decode-0": goal(0.96, 1.0, 0.98), "growth": goal(1.0, 1.01, 1.005),
+              "start-packed": goal(140, 160, 150), "start-plain": goal(1, 2, 1.5)},
+    "compared": [{"case": "x", "model": "mamba", "phase": "decode", "depth": 2048, "batch": 8,
+                  "cache": "f32", "kind": ("blas", "off", "off", "f32"), "ours": 1234.5, "peer": 10.0,
+                  "ratios": [1] * 10, "median": 1.5, "low": 1.4, "high": 1.6}],
+    "runs": [{"case": "x", "side": "ours", "peak_rss_bytes": 5e8}],
+    "answers": [{"model": "smollm2", "kind": ("native", "on", "on", "f32"), "tokens": 256,
+                 "argmax": 1.0, "error": 1.5e-6, "same": 64, "written": 64, "text": "a\ntext"}],
+    "tried": [{"case": "x", "kind": ("native", "on", "on", "f16"), "speed": 12.0}],
+    "left_out": ["this: that"]}
+
+
+def cells(text, start):
+    line = next(line for line in text.splitlines() if line.startswith(f"| {start}"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def test_the_report():
+    text = engine_report.markdown(REPORT)
+    assert text.startswith("`make bench-engine` at c0 on a machine,\n2 threads, beside llama 1. ")
+    assert "Read 10.0 GB/s, sgemm - GFLOP/s." in text
+    assert cells(text, "f32 decode, ours / llama.cpp, depth 0") == [
+        "0.95", "1.1", "0.98", "0.96 to 1", "10", "at least"]
+    assert cells(text, "B'MOJO decode, time at")[-1] == "goal"
+    assert cells(text, "generate: start to first token, 135 M, packed")[-1].startswith("missed")
+    assert cells(text, "generate: start to first token, 135 M, plain")[-1] == "no bar"
+    assert cells(text, "f32 prefill of 512")[-1] == "not measured"
+    assert cells(text, "Mamba 130M") == [
+        "decode", "2,048", "8", "f32", "with BLAS, flash off, huge pages", "1,234.5", "10.0", "1.500",
+        "1.400 to 1.600", "10", "500 MB", "-"]
+    assert cells(text, "SmolLM2-135M") == ["no BLAS, flash on, mapped", "256", "100.0%",
+                                           "1.5e-06", "64 of 64"]
+    assert cells(text, "f32         | 2,048") == ["2,048", "800", "80.0", "12.50", "80%"]
+    assert "'a\\ntext'" in text and "- left out: this: that" in text
+    assert "- f32: 100.0 MB a token (weights and memories); peak memory" in text
+
+
+def test_amx_is_left_out_where_it_is_listed():
+    assert engine_peers.cmake_options("native", ["avx2"]) == engine_peers.BUILDS["native"]
+    assert "-mno-amx-tile" in engine_peers.cmake_options("blas", ["avx2", "amx_tile"])
+
+
+def test_an_environment_is_made_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_peers, "run", lambda command: None)
+    installed = []
+    for recipe in ("a==1", "a==1", "a==2"):
+        python = engine_peers.environment("x", recipe, lambda pip: installed.append(pip[0]), tmp_path)
+    assert installed == [str(python)] * 2 and python == tmp_path / "x/bin/python"
+    with pytest.raises(ZeroDivisionError):
+        engine_peers.environment("x", "a==3", lambda pip: 1 / 0, tmp_path)
+    assert not (tmp_path / "x.recipe").exists()  # what failed is not taken for made
+
+
+def test_what_is_made_is_whole(tmp_path):
+    def half(part):
+        part.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine_peers.made(tmp_path / "a", half)
+    assert not (tmp_path / "a").exists()
+    assert engine_peers.made(tmp_path / "a", lambda part: part.write_text("b")).read_text() == "b"
+    assert engine_peers.made(tmp_path / "a", half).read_text() == "b"
+
+
+@pytest.fixture
+def weights():
+    """Runs code beside llama_weights.py, where its packages are."""
+    python = engine_peers.FOLDER / "weights/bin/python"
+    if not python.exists():
+        pytest.skip("the packages gguf and safetensors are in build/peers/weights, which `make "
+                    "bench-engine` makes; there is none")
+
+    def run(code, *words):
+        done = subprocess.run([python, "-c", code, *map(str, words)], capture_output=True,
+                              text=True, cwd=TOOLS)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_mamba_as_gguf(weights, tmp_path):
+    tensors = write_hugging_face(tmp_path / "hf", MAMBA)
+    out = weights("""
+import json, sys, pathlib, gguf, llama_weights
+llama_weights.mamba(*map(pathlib.Path, sys.argv[1:]))
+reader = gguf.GGUFReader(sys.argv[2])
+fields = {k: f.contents() for k, f in reader.fields.items()}
+print(json.dumps([fields, {t.name: [str(t.tensor_type.name), t.data.tolist()]
+                           for t in reader.tensors}]))
+""", tmp_path / "hf", tmp_path / "mamba.gguf")
+    fields, found = json.loads(out)
+    assert fields["general.architecture"] == "mamba" and fields["mamba.ssm.inner_size"] == 24
+    assert fields["mamba.ssm.time_step_rank"] == 5 and fields["mamba.vocab_size"] == 40
+    assert len(found) == len(tensors) and {kind for kind, _ in found.values()} == {"F32"}
+    mixer = "backbone.layers.1.mixer."
+    for name, wanted in (("blk.1.ssm_a", -np.exp(tensors[mixer + "A_log"])),
+                         ("blk.1.ssm_conv1d.weight", tensors[mixer + "conv1d.weight"][:, 0]),
+                         ("blk.1.ssm_dt.bias", tensors[mixer + "dt_proj.bias"]),
+                         ("token_embd.weight", tensors["backbone.embeddings.weight"])):
+        np.testing.assert_allclose(np.array(found[name][1], dtype=np.float32), wanted, rtol=1e-6)
+
+
+def test_a_llama_from_gguf(weights, bmojo, tmp_path):
+    """Of a quantised file: f32 of the same numbers for both, and what `bmojo import` takes."""
+    out = weights("""
+import json, sys, pathlib, gguf, numpy as np, llama_weights
+source, folder, out = map(pathlib.Path, sys.argv[1:])
+draw, tensors = np.random.default_rng(0), {}
+def tensor(name, *shape):
+    tensors[name] = draw.standard_normal(shape).astype("f4")
+tensor("token_embd.weight", 40, 32); tensor("output_norm.weight", 32)
+for part, shape in dict(attn_q=(32, 32), attn_k=(16, 32), attn_v=(16, 32), attn_output=(32, 32),
+                        ffn_gate=(64, 32), ffn_up=(64, 32), ffn_down=(32, 64), attn_norm=(32,),
+                        ffn_norm=(32,)).items():
+    tensor(f"blk.0.{part}.weight", *shape)
+writer = gguf.GGUFWriter(str(source), "llama")
+for add, value in ((writer.add_context_length, 64), (writer.add_embedding_length, 32),
+                   (writer.add_block_count, 1), (writer.add_feed_forward_length, 64),
+                   (writer.add_head_count, 4), (writer.add_head_count_kv, 2),
+                   (writer.add_rope_freq_base, 1e5), (writer.add_layer_norm_rms_eps, 1e-5),
+                   (writer.add_vocab_size, 40), (writer.add_bos_token_id, 1),
+                   (writer.add_eos_token_id, 2), (writer.add_token_list, ["a", "b"])):
+    add(value)
+Q8 = gguf.GGMLQuantizationType.Q8_0
+for name, array in tensors.items():
+    if array.ndim == 2:
+        writer.add_tensor(name, gguf.quantize(array, Q8), raw_dtype=Q8)
+    else:
+        writer.add_tensor(name, array)
+writer.write_header_to_file(); writer.write_kv_data_to_file(); writer.write_tensors_to_file()
+writer.close()
+llama_weights.smollm2(source, folder, out)
+reader = gguf.GGUFReader(str(out))
+assert reader.fields["tokenizer.ggml.tokens"].contents() == ["a", "b"]
+plain = {t.name: t.data for t in reader.tensors}
+for name, array in tensors.items():
+    assert plain[name].dtype == np.float32 and abs(plain[name] - array).max() < 0.03, name
+from safetensors.numpy import load_file
+hf = load_file(folder / "model.safetensors")
+# Rows 0 … 7 of a head: llama.cpp has those that are turned together side by side.
+q, own = plain["blk.0.attn_q.weight"], hf["model.layers.0.self_attn.q_proj.weight"]
+for head in range(4):
+    for i in range(4):
+        assert (own[8 * head + i] == q[8 * head + 2 * i]).all()
+        assert (own[8 * head + 4 + i] == q[8 * head + 2 * i + 1]).all()
+assert (hf["model.layers.0.mlp.down_proj.weight"] == plain["blk.0.ffn_down.weight"]).all()
+print(json.dumps(sorted(hf)))
+""", tmp_path / "in.gguf", tmp_path / "hf", tmp_path / "out.gguf")
+    assert len(json.loads(out)) == 11
+    bmojo("import", tmp_path / "hf", "--out", tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    assert config["window"] == 0 and config["rope_theta"] == 1e5 and config["norm_eps"] == 1e-5
+
+
+def test_start_up_is_of_a_whole_process(bmojo, small):
+    assert 0 < engine_alone.start_up(bmojo.path, small, 60) < 60
+    with pytest.raises(engine_alone.Failed, match="bmojo: "):
+        engine_alone.start_up(bmojo.path, small / "none", 60)
+
+
+def test_measures_of_ours_alone(bmojo, small):
+    """Over the program itself, with a model of a few kilobytes."""
+    engines = Namespace(program=bmojo.path, models={"bmojo": (small, None)})
+    rows = engine_alone.long_texts(engines, Now(), "bf16", [512, 520], 3)
+    found = engine_alone.by_depth(rows, [512, 520])
+    assert [len(each["decode"]) for each in found.values()] == [2, 2]
+    assert all(each["prefill"] > 0 for each in found.values())

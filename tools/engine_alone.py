@@ -1,0 +1,156 @@
+"""What bench_engine.py measures of ours alone: B'MOJO at every depth, batches, start-up, and the
+machine's bandwidth; and the goals, from that and from the rounds with the peer."""
+
+import json
+import subprocess
+import sys
+import time
+
+import engine_peers
+from engine_cases import THREADS, Case, rows_of, speed
+from measure import PEERS, Failed, bootstrap, environment, run, run_json
+
+LENGTHS = [2048, 8192, 32768, 131072]  # depths of B'MOJO; 0 is measured apart
+SHORT, LONG = 2048, 131072
+TURNS = 11  # of writing at each depth; the first of them comes while others are yet to be read
+
+
+def long_texts(engines, budget, dtype, lengths, turns):
+    """Reading and writing at every depth, in one process: [rows of bmojo bench]. Reading is of the
+    512 tokens before the depth; writing goes over the depths by turns."""
+    depths = ",".join(str(length - 512) for length in lengths)
+    command = [str(engines.program), "bench", "--model", str(engines.models["bmojo"][0]),
+               "--dtype", dtype, "--prompt", "512", "--tokens", "32", "--depth", depths,
+               "--repeat", str(turns), "--threads", str(THREADS), "--json", "--quiet"]
+    return budget.spend(f"bmojo {dtype}, depths to {max(lengths):,}",
+                        lambda left: rows_of(command, left)) or []
+
+
+def by_depth(rows, lengths):
+    """{length: {"prefill": speed, "decode": [speed of each turn]}}. The first turn is left out
+    where there are more: it comes right after its own reading, not beside the other depths."""
+    prefills = [row["tokens_per_second"] for row in rows if row["phase"] == "prefill"]
+    decodes = [row["tokens_per_second"] for row in rows if row["phase"] == "decode"]
+    n = len(lengths)
+    turns = [decodes[i:i + n] for i in range(0, len(decodes) - len(decodes) % n, n)]
+    turns = turns[1:] or turns
+    return {length: {"prefill": prefills[i], "decode": [turn[i] for turn in turns]}
+            for i, length in enumerate(lengths) if i < len(prefills) and turns}
+
+
+def bytes_a_token(inspected, dtype):
+    """Weights once (the embedding as the head), and every memory of a sequence, in f32."""
+    return (inspected["parameters"] * {"f32": 4, "bf16": 2}[dtype]
+            + inspected["memory_bytes"]["total"])
+
+
+def shares(speeds, size, bandwidth):
+    return [each * size / bandwidth for each in speeds]
+
+
+def batch_ratios(engines, budget, model, depth, rounds):
+    """Tokens a second of a batch of 8 over those of one, ours."""
+    ratios = []
+    for number in range(rounds):
+        pair = {}
+        for batch in (8, 1) if number % 2 else (1, 8):
+            case = Case(model, "decode", depth, batch=batch, tokens=32)
+            rows = budget.spend(f"{model}, batch of {batch}, depth {depth}, round {number + 1}",
+                                lambda left: rows_of(engines.ours(case), left))
+            if rows:
+                pair[batch] = speed(rows, "decode")
+        if len(pair) == 2:
+            ratios.append(pair[8] / pair[1])
+    return ratios
+
+
+def start_up(program, folder, left):
+    """Seconds of a whole process that writes one token."""
+    start = time.perf_counter()
+    done = subprocess.run([str(program), "generate", "--model", str(folder), "--ids", "1,2,3",
+                           "--max-tokens", "1", "--threads", str(THREADS), "--quiet"],
+                          capture_output=True, text=True, timeout=left, env=environment())
+    if done.returncode != 0:
+        raise Failed(done.stderr.strip()[-300:])
+    return time.perf_counter() - start
+
+
+def start_ups(engines, budget, rounds):
+    """{folder: [seconds]}; the first start warms the cache."""
+    checkpoint = engines.models["smollm2"][0]
+    folders = {"plain": checkpoint,
+               "packed": engine_peers.packed(engines.program, "smollm2", checkpoint)}
+    found = {}
+    for name, folder in folders.items():
+        if folder is None:
+            budget.leave_out("start-up, packed", "bmojo export has no --packed")
+            continue
+        work = lambda left: [start_up(engines.program, folder, left) for _ in range(rounds + 1)]
+        found[name] = (budget.spend(f"start-up, {name}", work) or [])[1:]
+    return found
+
+
+def bandwidth(engines, budget):
+    """Bytes a second: the best of our own reader and of torch's, over 1 GiB."""
+    def read(left):
+        line = next(line for line in run(
+            [str(engines.reader), "--turns", "4", "-M", "32"], left).splitlines()
+            if line.startswith("read "))
+        return 1e9 * float(line.split()[1])
+    found = [budget.spend("bandwidth", read)]
+    limits = budget.spend("bandwidth and sgemm by torch", lambda left: run_json(
+        [sys.executable, str(PEERS), "limits"], left))
+    if limits:
+        found.append(limits["bandwidth"])
+    best = [each for each in found if each]
+    return {"bandwidth": max(best) if best else None, "sgemm": limits and limits["sgemm"]}
+
+
+def best_limits(samples):
+    return {name: max((s[name] for s in samples if s[name]), default=None)
+            for name in ("bandwidth", "sgemm")} | {"samples": samples}
+
+
+# Goals
+
+def goals(rows, bmojo, batches, starts, limits):
+    """{name: {ratios, median, low, high}} of what engine_report.GOALS names."""
+    found = {}
+    for row in rows:
+        if row["cache"] == "f32" and row["batch"] == 1:
+            found[f"{row['model']}-{row['phase']}-{row['depth']}"] = row["ratios"]
+    for dtype, part in bmojo.items():
+        writing = part["depths"].get(SHORT)
+        if writing and limits["bandwidth"]:
+            found[f"share-{dtype}"] = shares(writing["decode"], part["bytes_a_token"],
+                                             limits["bandwidth"])
+        if writing and LONG in part["depths"] and dtype == "f32":
+            pairs = zip(writing["decode"], part["depths"][LONG]["decode"])
+            found["growth"] = [short / long for short, long in pairs]
+    for (model, depth), ratios in batches.items():
+        found[f"batch-{model}-{depth}"] = ratios
+    for name, seconds in starts.items():
+        found[f"start-{name}"] = [1e3 * s for s in seconds]
+    return {name: {"ratios": ratios, **bootstrap(ratios)} for name, ratios in found.items()
+            if ratios}
+
+
+def measure_bmojo(engines, budget, options):
+    inspected = json.loads(run([str(engines.program), "inspect",
+                                str(engines.models["bmojo"][0]), "--json"]))
+    lengths = [n for n in LENGTHS if n <= options.longest]
+    found = {}
+    for dtype in ("f32", "bf16"):
+        rows = long_texts(engines, budget, dtype, lengths, min(TURNS, options.rounds + 1))
+        depths = by_depth(rows, lengths)
+        for phase in ("prefill", "decode"):
+            start = budget.spend(f"bmojo {dtype}, {phase} at 0", lambda left: rows_of(
+                [*engines.ours(Case("bmojo", phase)), "--dtype", dtype], left))
+            if start:
+                one = speed(start, phase)
+                depths.setdefault(0, {})[phase] = one if phase == "prefill" else [one]
+        found[dtype] = {"bytes_a_token": bytes_a_token(inspected, dtype), "depths": depths,
+                        "peak_rss_bytes": max((r["peak_rss_bytes"] for r in rows), default=None)}
+    return found
+
+
