@@ -3,13 +3,15 @@
 #   make realization the paper's linear systems: each claim, how far off it is, and figures
 #   make test      build, then every test (make test-fast leaves out the slow ones)
 #   make check     make lint, test and sanitize on what is committed; kept in results/check.json
+#   make engine    the engine alone, a program and a library, without torch and Python; PREFIX=DIR
 #   make TORCH=DIR … use a torch that is already there (the folder with include/ and lib/)
 SHELL := bash
 CMAKE := cmake
 BUILD := build/release
+PREFIX ?= build/engine/install
 export TORCH
 
-.PHONY: all setup configured build programs demo realization test test-fast bench bench-full \
+.PHONY: all setup configured build programs engine demo realization test test-fast bench bench-full \
   bench-train bench-engine compare format lint sanitize mutants check clean
 
 all: build
@@ -30,6 +32,13 @@ build: configured
 # Without the tests, which take most of the time.
 programs: configured
 	@$(CMAKE) --build --preset release --target bmojo bmojo-torch
+
+engine:
+	@tools/setup.sh engine
+	@$(CMAKE) --preset engine --log-level=WARNING >/dev/null
+	@$(CMAKE) --build --preset engine
+	@$(CMAKE) --install build/engine --prefix "$(PREFIX)" >/dev/null
+	@echo "bmojo is installed in $(PREFIX)"
 
 demo: programs
 	@.venv/bin/python tools/demo.py --bin $(BUILD)/bin
@@ -70,7 +79,7 @@ compare: programs
 	@BMOJO_BIN=$(BUILD)/bin OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -p no:cacheprovider \
 	  tests/cli/test_hugging_face.py
 
-SOURCES := $(shell find src tests bench -name "*.cpp" -o -name "*.h")
+SOURCES := $(shell find include src tests bench examples -name "*.cpp" -o -name "*.h")
 
 format:
 	@tools/setup.sh lint

@@ -1585,6 +1585,44 @@ MUTANTS = [
         "cli/durability test_a_second_signal_does_not_wait_at_all[process-2]",
         "a second signal to the process that started the workers waits for them",
     ),
+    # --- the library ---
+    Mutant(
+        "library-logits-of-the-first", "eval/prompt.cpp",
+        "s.last.insert(s.last.end(), rows - D, rows);",
+        "s.last.insert(s.last.end(), s.hidden.begin(), s.hidden.begin() + int64_t(D));",
+        "library/api Library.ABatchReadsAsEachAlone",
+        "a batch gives everyone the logits of the first token",
+    ),
+    Mutant(
+        "library-ids-checked-late", "eval/prompt.cpp",
+        "require(id >= 0 && id < config.vocab_size,",
+        "require(id >= 0 || config.vocab_size > 0,",
+        "library/api LibraryErrors.AWrongIdLeavesTheStateAsItWas",
+        "a wrong id is found when what stands before it has been read",
+    ),
+    Mutant(
+        "library-foreign-ids-drawn", "eval/generate.cpp",
+        "logits = logits.first(static_cast<size_t>(tokenizer->vocab_size()));",
+        "logits = logits.first(logits.size());",
+        "library/api Library.DrawsNoIdThatTheTokenizerLacks",
+        "ids are drawn that the tokenizer does not have",
+    ),
+    Mutant(
+        "library-options-swapped", "library/generate.cpp",
+        ".top_p = options.top_p,", ".top_p = options.min_p,",
+        "library/api Library.EveryOptionArrives", "top_p is what min_p should be",
+    ),
+    Mutant(
+        "library-seed-lost", "library/model.cpp",
+        "at.seed = seed;", "at.seed = seed == 0 ? 0 : 1;",
+        "library/api Library.EveryOptionArrives", "all seeds but 0 draw the same",
+    ),
+    Mutant(
+        "library-memory-size-lost", "library/model.cpp",
+        "config.fading_tokens = options.fading_tokens.value_or(config.fading_tokens);",
+        "(void)options.fading_tokens;",
+        "library/api Library.OptionsOfTheModelArrive", "fading_tokens of the caller has no effect",
+    ),
     # --- state files ---
     Mutant(
         "state-digest-not-compared", "infer/snapshot.cpp",

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Keeps the rooms of src/bmojo apart: includes and CMake links go along the arrows only, and torch
-stays in nn/, train/ and in the files of bmojo-torch. Prints file:line for each fault; exits 1 on any."""
+"""Keeps the rooms of src/bmojo apart: includes and CMake links go along the arrows only, torch stays
+in nn/, train/ and in the files of bmojo-torch, and the public header in include/ sees the standard
+library alone. Prints file:line for each fault; exits 1 on any."""
 
 import re
 import sys
@@ -14,12 +15,14 @@ ARROWS = {
     "data": {"base"},
     "eval": {"data", "model", "kernels", "base"},
     "infer": {"eval", "memory", "kernels", "model", "base"},
+    "library": {"infer", "eval", "kernels", "data", "model", "base"},
     "realization": set(),
     "nn": {"kernels", "memory", "eval", "model", "base"},
     "train": {"nn", "kernels", "memory", "eval", "data", "model", "base"},
     "cli": {"kernels", "memory", "eval", "infer", "model", "base", "data", "realization", "nn", "train"},
 }
 TORCH_ROOMS = {"nn", "train"}
+PUBLIC = "bmojo/bmojo.h"  # in include/; the room `library` is what lies behind it
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
 ROOM = re.compile(r"^\s*room\((\w+)(?:\s+LINKS\s+([^)]*))?\)", re.MULTILINE)
@@ -61,6 +64,10 @@ def check_includes(root, without_torch):
                 yield f"{where}: {target} must stay in nn/, train/ and bmojo-torch"
             if not target.startswith("bmojo/"):
                 continue
+            if target == PUBLIC:
+                if room != "library":
+                    yield f"{where}: {target} is for users and for library/"
+                continue
             other = target.split("/")[1]
             if room not in ARROWS:
                 yield f"{where}: room {room} has no arrows; add them to tools/rooms.py"
@@ -68,6 +75,14 @@ def check_includes(root, without_torch):
                 yield f"{where}: {room} must not include {target}"
             elif other in TORCH_ROOMS and not sees_torch:
                 yield f"{where}: {target} brings torch, which must stay in bmojo-torch"
+
+
+def check_public(root):
+    for path in sorted((root / "include").rglob("*")):
+        for number, line in enumerate(path.read_text().splitlines() if path.is_file() else [], 1):
+            include = INCLUDE.match(line)
+            if include and not re.fullmatch(r"[a-z_]+", include[1]):
+                yield f"{path.relative_to(root)}:{number}: {include[1]} is not of the C++ library"
 
 
 def check_links(root, cmake):
@@ -89,7 +104,8 @@ def check_links(root, cmake):
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     cmake = (root / "CMakeLists.txt").read_text()
-    faults = [*check_links(root, cmake), *check_includes(root, torch_free(root, cmake))]
+    faults = [*check_links(root, cmake), *check_includes(root, torch_free(root, cmake)),
+              *check_public(root)]
     for fault in faults:
         print(fault)
     return 1 if faults else 0

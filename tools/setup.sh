@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need: Debian packages, and pinned Python packages in .venv.
 # Idempotent; when nothing is missing it only looks. `setup.sh lint` adds the tools of make lint,
-# `setup.sh peers` what llama.cpp is built with; TORCH=DIR uses an existing torch instead.
+# `setup.sh peers` what llama.cpp is built with; `setup.sh engine` is for the engine alone, which
+# needs no Python. TORCH=DIR uses an existing torch instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ cmake make ninja-build git python3 python3-venv libfmt-dev libcli11-dev
-  nlohmann-json3-dev libxxhash-dev libhwy-dev libsentencepiece-dev libutf8proc-dev libgloo-dev
-  libgtest-dev)
+packages=(g++ cmake make ninja-build git libfmt-dev libcli11-dev nlohmann-json3-dev libxxhash-dev
+  libhwy-dev libsentencepiece-dev libutf8proc-dev)
+[ "${1:-}" = engine ] || packages+=(python3 python3-venv libgloo-dev libgtest-dev pkg-config)
 [ "${1:-}" != lint ] || packages+=(clang-format-19 clang-tidy-19)
 [ "${1:-}" != peers ] || packages+=(libopenblas-dev pkg-config)
 is_missing() {
@@ -38,6 +39,7 @@ if ((${#missing[@]})); then
   fi
   rm -f "$log"
 fi
+[ "${1:-}" != engine ] || exit 0
 
 TORCH=${TORCH:-}
 if [ -n "$TORCH" ] && [ ! -e "$TORCH/lib/libtorch_cpu.so" ]; then

@@ -27,7 +27,7 @@ def sources(build):
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = Path(entry["file"])
         folder = path.parent
-        rooms = {ROOT / "src/bmojo" / name for name in ("base", "data", "model")}
+        rooms = {ROOT / "src/bmojo" / name for name in ("base", "data", "library", "model")}
         if folder in rooms or (folder == ROOT / "src/bmojo/cli" and path.name not in skipped):
             yield path, entry.get("command", "")
 
@@ -46,11 +46,11 @@ def shared_inputs():
 
 def project_headers(path, seen):
     """The project's own headers that `path` includes, directly or through others."""
-    for name in re.findall(r'^#include "(bmojo/[^"]+)"', path.read_text(), re.MULTILINE):
-        header = ROOT / "src" / name
-        if header not in seen and header.exists():
-            seen.add(header)
-            project_headers(header, seen)
+    for name in re.findall(r'^#include [<"](bmojo/[^>"]+)[>"]', path.read_text(), re.MULTILINE):
+        for header in (ROOT / "src" / name, ROOT / "include" / name):
+            if header not in seen and header.exists():
+                seen.add(header)
+                project_headers(header, seen)
     return seen
 
 

@@ -14,6 +14,7 @@
 #include "bmojo/cli/engine.h"
 #include "bmojo/data/unicode.h"
 #include "bmojo/eval/generate.h"
+#include "bmojo/eval/prompt.h"
 #include "bmojo/model/checkpoint.h"
 
 namespace bmojo {
@@ -61,17 +62,10 @@ Prompt prompt_of(const Options& options, const Config& config, const Tokenizer* 
   const auto text = options.prompt ? *options.prompt : read_all(options.prompt_file);
   require(tokenizer != nullptr,
           "{}: needs a tokenizer, got none in the model's folder; give --tokenizer or --ids", flag);
-  require(!text.empty(), "{}: must hold at least one character, got none", flag);
-  const auto fault = find_utf8_fault(text);
-  require(fault.at == text.size() || tokenizer->name() == "bytes",
-          "{}: must be UTF-8, got other bytes at {}", flag, fault.at);
-  Prompt prompt{{}, true};
-  // A document begins with it, a text that goes on does not.
-  if (options.state_in.empty() && config.bos_token_id >= 0 && tokenizer->name() == "sentencepiece")
-    prompt.ids.push_back(config.bos_token_id);
-  for (const auto id : tokenizer->encode(text)) prompt.ids.push_back(id);
-  check_ids(prompt.ids, config, flag);
-  return prompt;
+  const auto ids = options.state_in.empty() ? eval::prompt_ids(config, *tokenizer, text, flag)
+                                            : eval::further_ids(*tokenizer, text, flag);
+  check_ids(ids, config, flag);
+  return {ids, true};
 }
 
 Json to_json(const eval::Generated& sample, bool with_text, size_t num_prompt) {
@@ -138,12 +132,8 @@ void run_generate(const Options& options) {
   if (options.state_in.empty() || options.has_seed)
     read.seed = static_cast<uint64_t>(options.common.seed);
   const uint64_t seed = read.seed;
-  if (!prompt.ids.empty()) {
-    // What was held back stands before the prompt, not behind it.
-    read.pending_utf8.clear();
-    read.pending_stop.clear();
-  }
-  eval::read_prompt(*model, prompt.ids, read, check_interrupted);
+  const eval::Prompt reading{&read, prompt.ids};
+  eval::read_together(*model, {&reading, 1}, check_interrupted);
   const double prefill = seconds_since(start);
   const auto decode_start = std::chrono::steady_clock::now();
   size_t written = 0;
@@ -177,19 +167,20 @@ void run_generate(const Options& options) {
 
 void add_sampling_flags(CLI::App& verb, Options& options) {
   auto& sampling = options.how.sampling;
-  add_number(verb, {"--temperature", "0 takes the most likely", 0.0, 1e6, "T [1]"},
+  add_number(verb,
+             {"--temperature", "0 takes the most likely", 0.0, kernels::kMaxTemperature, "T [1]"},
              sampling.temperature);
   add_number(verb,
-             {"--top-k", "Draw from the K most likely; 0 = all", 0, int64_t{1} << 40, "K [0]"},
+             {"--top-k", "Draw from the K most likely; 0 = all", 0, kernels::kMaxTopK, "K [0]"},
              sampling.top_k);
   add_number(verb, {"--top-p", "Draw from the fewest that hold this mass", 0.0, 1.0, "P [1]"},
              sampling.top_p);
   add_number(verb, {"--min-p", "Leave out what is below P times the likeliest", 0.0, 1.0, "P [0]"},
              sampling.min_p);
-  add_number(
-      verb,
-      {"--repetition-penalty", "Above 1: the last 64 tokens are less likely", 0.01, 100.0, "R [1]"},
-      sampling.repetition_penalty);
+  add_number(verb,
+             {"--repetition-penalty", "Above 1: the last 64 tokens are less likely",
+              kernels::kLeastPenalty, kernels::kMaxPenalty, "R [1]"},
+             sampling.repetition_penalty);
 }
 
 }  // namespace
@@ -214,7 +205,7 @@ void add_generate_verb(CLI::App& app) {
       ->option_text("FILE");
   verb->add_option("--state-out", options->state_out, "Save the state after the last token")
       ->option_text("FILE");
-  add_number(*verb, {"--max-tokens", "Tokens to add", 1, int64_t{1} << 40, "N [32]"},
+  add_number(*verb, {"--max-tokens", "Tokens to add", 1, eval::kMaxTokens, "N [32]"},
              options->how.max_tokens);
   add_sampling_flags(*verb, *options);
   verb->add_option("--stop", options->how.stop, "Stop before this text; may be repeated")
@@ -229,7 +220,7 @@ void add_generate_verb(CLI::App& app) {
       options->num_samples);
   add_number(*verb,
              {"--logprobs", "With --json: the N likeliest tokens of each place", 0,
-              int64_t{1} << 20, "N [0]"},
+              eval::kMaxLogprobs, "N [0]"},
              options->how.num_logprobs);
   verb->add_flag("--ignore-eos", options->how.ignore_eos, "Go on after the end-of-sequence token");
   add_common(*verb, options->common);

@@ -4,24 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "bmojo/base/error.h"
 #include "bmojo/data/text_stream.h"
+#include "bmojo/eval/prompt.h"
 #include "bmojo/kernels/log_softmax.h"
 
 namespace bmojo::eval {
 namespace {
-
-constexpr int64_t kPromptPart = 512;
-
-void remember(std::vector<int64_t>& recent, int64_t id, int64_t span) {
-  recent.push_back(id);
-  if (std::ssize(recent) > span) recent.erase(recent.begin(), recent.end() - span);
-}
 
 // Text on its way out: what might be the beginning of a stop text is held back until it is certain.
 class StopFilter {
@@ -85,38 +79,31 @@ std::vector<Alternative> likeliest(const std::vector<float>& logits, int64_t cou
   return out;
 }
 
-// Ids that the tokenizer does not have are never drawn, though the weights may have rows for them.
-void hide_foreign(std::vector<float>& logits, const Tokenizer* tokenizer) {
-  if (tokenizer == nullptr) return;
-  for (auto i = static_cast<size_t>(tokenizer->vocab_size()); i < logits.size(); ++i)
-    logits[i] = -std::numeric_limits<float>::infinity();
+// Nothing may be drawn from broken weights as if they meant something.
+[[noreturn]] void refuse_logits(int64_t position) {
+  throw RunError(fmt::format("generate: logits must be finite, got NaN or infinity after {} tokens",
+                             position));
 }
 
 }  // namespace
 
-Continuation begin(const LanguageModel& model) {
-  Continuation from;
-  from.memory = model.begin();
-  return from;
-}
-
-void read_prompt(const LanguageModel& model, const std::vector<int64_t>& ids, Continuation& from,
-                 const std::function<void()>& between_parts) {
-  const auto D = static_cast<size_t>(model.config().hidden_size);
-  std::vector<float> hidden;
-  for (size_t done = 0; done < ids.size();) {
-    const auto count = std::min<size_t>(kPromptPart, ids.size() - done);
-    const Reading reading{from.memory.get(), std::span(ids).subspan(done, count)};
-    hidden.resize(count * D);
-    model.forward({&reading, 1}, hidden.data());
-    done += count;
-    if (done == ids.size()) {
-      from.logits.resize(static_cast<size_t>(model.config().vocab_size));
-      model.logits(hidden.data() + (count - 1) * D, 1, from.logits.data());
-    }
-    if (between_parts) between_parts();
+int64_t draw(const Continuation& from, const kernels::Sampling& how, const Tokenizer* tokenizer,
+             kernels::SamplingScratch& scratch) {
+  std::span<const float> logits = from.logits;
+  std::span<const int64_t> recent = from.recent;
+  std::vector<int64_t> known;
+  // The weights may have rows for ids that the tokenizer does not have.
+  if (tokenizer != nullptr && tokenizer->vocab_size() < std::ssize(logits)) {
+    logits = logits.first(static_cast<size_t>(tokenizer->vocab_size()));
+    std::ranges::copy_if(recent, std::back_inserter(known),
+                         [&](int64_t id) { return id < std::ssize(logits); });
+    recent = known;
   }
-  from.recent.insert(from.recent.end(), ids.begin(), ids.end());
+  const int64_t position = from.memory->position();
+  const int64_t id =
+      kernels::sample(logits, recent, how, from.seed, static_cast<uint64_t>(position), scratch);
+  if (id < 0) refuse_logits(position);
+  return id;
 }
 
 Generated generate(const LanguageModel& model, Continuation& from, const GenerateOptions& options,
@@ -128,27 +115,18 @@ Generated generate(const LanguageModel& model, Continuation& from, const Generat
   if (tokenizer != nullptr) stream.emplace(*tokenizer, std::exchange(from.pending_utf8, {}));
   StopFilter filter(options.stop, std::exchange(from.pending_stop, {}), out.text, on_text);
   std::vector<float> hidden(static_cast<size_t>(model.config().hidden_size));
-  auto& recent = from.recent;
-  if (std::ssize(recent) > options.penalty_span)
-    recent.erase(recent.begin(), recent.end() - options.penalty_span);
+  remember(from.recent, {});  // a file may hold more
   while (std::ssize(out.ids) < options.max_tokens) {
     if (options.is_stopped && options.is_stopped()) break;
     const auto norm = kernels::log_softmax(from.logits.data(), std::ssize(from.logits));
-    // Nothing may be drawn from broken weights as if they meant something.
-    if (std::isnan(norm.log_sum))
-      throw RunError(fmt::format(
-          "generate: logits must be finite, got NaN or infinity after {} tokens", out.ids.size()));
+    if (std::isnan(norm.log_sum)) refuse_logits(from.memory->position());
     if (options.num_logprobs > 0)
       out.alternatives.push_back(likeliest(from.logits, options.num_logprobs, norm));
-    hide_foreign(from.logits, tokenizer);
-    // Draws are numbered by the position they fill, so a resumed text goes on with the same ones.
-    const auto number = static_cast<uint64_t>(from.memory->position());
-    const int64_t id =
-        kernels::sample(from.logits, recent, options.sampling, from.seed, number, scratch);
+    const int64_t id = draw(from, options.sampling, tokenizer, scratch);
     out.ids.push_back(id);
     out.logprobs.push_back(norm.log_p(from.logits[static_cast<size_t>(id)]));
-    remember(recent, id, options.penalty_span);
     const Reading reading{from.memory.get(), {&id, 1}};
+    remember(from.recent, reading.ids);
     model.forward({&reading, 1}, hidden.data());
     model.logits(hidden.data(), 1, from.logits.data());
     if (id == model.config().eos_token_id && !options.ignore_eos) {

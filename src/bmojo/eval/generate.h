@@ -13,11 +13,13 @@
 
 namespace bmojo::eval {
 
+// The most that can be asked for.
+inline constexpr int64_t kMaxTokens = int64_t{1} << 40, kMaxLogprobs = int64_t{1} << 20;
+
 // What is written, and when it ends.
 struct GenerateOptions {
   int64_t max_tokens = 32;
   kernels::Sampling sampling;
-  int64_t penalty_span = 64;      // last tokens that the repetition penalty looks at
   std::vector<std::string> stop;  // texts that end it; they are not part of the result
   bool ignore_eos = false;
   int64_t num_logprobs = 0;               // alternatives to tell of each token
@@ -38,16 +40,16 @@ struct Generated {
   std::string finish = "length";                       // or "eos", "stop"
 };
 
-// Reads a prompt in parts of bounded size: memory does not grow with its length. `from` may have
-// read something before.
-void read_prompt(const LanguageModel& model, const std::vector<int64_t>& ids, Continuation& from,
-                 const std::function<void()>& between_parts = {});
-Continuation begin(const LanguageModel& model);
+// The id that comes next, which `from` has not read yet; with a tokenizer, one that it has. Draws
+// are numbered by the position they fill, so a resumed text goes on with the same ones. RunError
+// where the logits are not finite.
+int64_t draw(const Continuation& from, const kernels::Sampling& how, const Tokenizer* tokenizer,
+             kernels::SamplingScratch& scratch);
 
-// Goes on behind a prompt; the same seed (from.seed) gives the same text on every machine.
-// `tokenizer` may be null: then there is no text, and nothing to stop at. `on_text` receives text
-// as soon as it is certain, whole characters that no stop text can take back. Throws RunError where
-// the logits are not finite.
+// Goes on behind a prompt (prompt.h); the same seed (from.seed) gives the same text on every
+// machine. `tokenizer` may be null: then there is no text, and nothing to stop at. `on_text`
+// receives text as soon as it is certain, whole characters that no stop text can take back. Throws
+// RunError where the logits are not finite.
 Generated generate(const LanguageModel& model, Continuation& from, const GenerateOptions& options,
                    const Tokenizer* tokenizer,
                    const std::function<void(std::string_view)>& on_text = {});

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "bmojo/infer/snapshot.h"
+#include "bmojo/kernels/cpu.h"
 
 namespace bmojo::infer {
 
@@ -36,6 +37,16 @@ eval::Continuation NativeLanguageModel::load(const std::filesystem::path& path) 
           .seed = snapshot.sampler.seed,
           .pending_utf8 = std::move(snapshot.sampler.pending_utf8),
           .pending_stop = std::move(snapshot.sampler.pending_stop)};
+}
+
+std::unique_ptr<NativeLanguageModel> open_native(
+    const std::shared_ptr<const Checkpoint>& checkpoint, Config config,
+    std::optional<WeightType> type, int threads) {
+  kernels::require_simd();
+  auto model = std::make_unique<const Model>(checkpoint->tensors, std::move(config), type, threads);
+  // Of the very files that were read: a run's folder may have a newer checkpoint by then.
+  return std::make_unique<NativeLanguageModel>(
+      std::move(model), [checkpoint] { return digest_of(checkpoint->tensors); });
 }
 
 }  // namespace bmojo::infer

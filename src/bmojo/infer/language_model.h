@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bmojo/eval/language_model.h"
 #include "bmojo/infer/model.h"
+#include "bmojo/model/checkpoint.h"
 
 namespace bmojo::infer {
 
@@ -27,6 +29,7 @@ class NativeLanguageModel : public eval::LanguageModel {
   NativeLanguageModel(std::unique_ptr<const Model> model, std::function<std::string()> digest)
       : model_(std::move(model)), digest_(std::move(digest)) {}
 
+  const Model& model() const { return *model_; }
   const Config& config() const override { return model_->config(); }
   std::string weight_type() const override {
     return model_->type() == WeightType::bf16 ? "bf16" : "f32";
@@ -48,5 +51,11 @@ class NativeLanguageModel : public eval::LanguageModel {
   std::unique_ptr<const Model> model_;
   std::function<std::string()> digest_;
 };
+
+// `config`: the checkpoint's, where wanted with other sizes of the memories; the rest as Model's.
+// Error on a CPU that the kernels are not built for.
+std::unique_ptr<NativeLanguageModel> open_native(
+    const std::shared_ptr<const Checkpoint>& checkpoint, Config config,
+    std::optional<WeightType> type, int threads);
 
 }  // namespace bmojo::infer

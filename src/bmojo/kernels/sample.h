@@ -19,6 +19,10 @@ struct Sampling {
   double top_p = 1, min_p = 0, repetition_penalty = 1;
 };
 
+// What users may ask for; top_p and min_p lie in [0, 1].
+inline constexpr double kMaxTemperature = 1e6, kLeastPenalty = 0.01, kMaxPenalty = 100;
+inline constexpr int64_t kMaxTopK = int64_t{1} << 40;
+
 // Kept from call to call, so that drawing does not allocate.
 struct SamplingScratch {
   std::vector<float> logits;

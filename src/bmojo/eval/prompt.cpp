@@ -1,0 +1,124 @@
+#include "bmojo/eval/prompt.h"
+
+#include <algorithm>
+
+#include "bmojo/base/error.h"
+#include "bmojo/data/unicode.h"
+
+namespace bmojo::eval {
+namespace {
+
+constexpr size_t kPart = 512;  // tokens of a text that are read at once
+
+// Kept from call to call: a text may go on token by token.
+struct Scratch {
+  std::vector<size_t> done;                 // tokens of each prompt
+  std::vector<size_t> which;                // prompts that this part is of
+  std::vector<Reading> readings;            // of them
+  std::vector<float> hidden, last, logits;  // [tokens, D]; of the prompts that end: [n, D], [n, V]
+};
+
+void check(std::span<const Prompt> prompts, const Config& config) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    for (size_t j = 0; j < i; ++j)
+      require(prompts[i].to != prompts[j].to,
+              "read: every text must have a state of its own, got one of them twice");
+    for (const auto id : prompts[i].ids)
+      require(id >= 0 && id < config.vocab_size, "read: ids must be from 0 to {}, got {}",
+              config.vocab_size - 1, id);
+  }
+}
+
+// Of every prompt its next part; false where all have been read.
+bool take_parts(std::span<const Prompt> prompts, Scratch& s) {
+  s.which.clear();
+  s.readings.clear();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto part = prompts[i].ids.subspan(s.done[i]);
+    if (part.empty()) continue;
+    s.which.push_back(i);
+    s.readings.push_back({prompts[i].to->memory.get(), part.first(std::min(kPart, part.size()))});
+  }
+  return !s.which.empty();
+}
+
+// The logits that are wanted of a part: all of them, or the last of a prompt.
+void write_logits(const LanguageModel& model, std::span<const Prompt> prompts, Scratch& s) {
+  const auto D = static_cast<size_t>(model.config().hidden_size);
+  const auto V = static_cast<size_t>(model.config().vocab_size);
+  std::vector<Continuation*> ending;
+  const float* rows = s.hidden.data();
+  s.last.clear();
+  for (size_t j = 0; j < s.which.size(); ++j) {
+    const auto& prompt = prompts[s.which[j]];
+    const size_t count = s.readings[j].ids.size(), end = s.done[s.which[j]] += count;
+    if (prompt.every != nullptr)
+      model.logits(rows, static_cast<int64_t>(count), prompt.every + (end - count) * V);
+    rows += count * D;
+    if (end < prompt.ids.size()) continue;
+    ending.push_back(prompt.to);
+    s.last.insert(s.last.end(), rows - D, rows);
+  }
+  // One product for all: the weights are read once.
+  s.logits.resize(ending.size() * V);
+  model.logits(s.last.data(), std::ssize(ending), s.logits.data());
+  for (size_t n = 0; n < ending.size(); ++n)
+    ending[n]->logits.assign(s.logits.data() + n * V, s.logits.data() + (n + 1) * V);
+}
+
+}  // namespace
+
+void remember(std::vector<int64_t>& recent, std::span<const int64_t> ids) {
+  ids = ids.last(std::min<size_t>(kRecentTokens, ids.size()));
+  recent.insert(recent.end(), ids.begin(), ids.end());
+  if (std::ssize(recent) > kRecentTokens)
+    recent.erase(recent.begin(), recent.end() - kRecentTokens);
+}
+
+Continuation begin(const LanguageModel& model) {
+  Continuation from;
+  from.memory = model.begin();
+  return from;
+}
+
+void read_together(const LanguageModel& model, std::span<const Prompt> prompts,
+                   const std::function<void()>& between_parts) {
+  check(prompts, model.config());
+  thread_local Scratch s;
+  s.done.assign(prompts.size(), 0);
+  while (take_parts(prompts, s)) {
+    size_t total = 0;
+    for (const auto& reading : s.readings) total += reading.ids.size();
+    s.hidden.resize(total * static_cast<size_t>(model.config().hidden_size));
+    model.forward(s.readings, s.hidden.data());
+    write_logits(model, prompts, s);
+    if (between_parts) between_parts();
+  }
+  for (const auto& [to, ids, every] : prompts) {
+    if (ids.empty()) continue;
+    remember(to->recent, ids);
+    // What was held back stands before these tokens, not behind them.
+    to->pending_utf8.clear();
+    to->pending_stop.clear();
+  }
+}
+
+std::vector<int64_t> further_ids(const Tokenizer& tokenizer, std::string_view text,
+                                 const std::string& subject) {
+  require(!text.empty(), "{}: must hold at least one character, got none", subject);
+  const auto fault = find_utf8_fault(text);
+  require(fault.at == text.size() || tokenizer.name() == "bytes",
+          "{}: must be UTF-8, got other bytes at {}", subject, fault.at);
+  const auto ids = tokenizer.encode(text);
+  return {ids.begin(), ids.end()};
+}
+
+std::vector<int64_t> prompt_ids(const Config& config, const Tokenizer& tokenizer,
+                                std::string_view text, const std::string& subject) {
+  auto ids = further_ids(tokenizer, text, subject);
+  if (config.bos_token_id >= 0 && tokenizer.name() == "sentencepiece")
+    ids.insert(ids.begin(), config.bos_token_id);
+  return ids;
+}
+
+}  // namespace bmojo::eval

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bmojo/data/tokenizer.h"
+#include "bmojo/eval/language_model.h"
+
+namespace bmojo::eval {
+
+// The last tokens that the repetition penalty looks at.
+inline constexpr int64_t kRecentTokens = 64;
+// ids come behind those that are recent.
+void remember(std::vector<int64_t>& recent, std::span<const int64_t> ids);
+
+Continuation begin(const LanguageModel& model);
+
+// Tokens that a text goes on with.
+struct Prompt {
+  Continuation* to = nullptr;
+  std::span<const int64_t> ids;
+  float* every = nullptr;  // where wanted: the logits after each of them [n, V]
+};
+
+// Reads on in all texts at once, in parts of bounded size: memory does not grow with their length.
+// Error, before anything is read, where an id is not of the vocabulary.
+void read_together(const LanguageModel& model, std::span<const Prompt> prompts,
+                   const std::function<void()>& between_parts = {});
+
+// The ids of a text that begins a document. `subject` names it in errors: it must be UTF-8, unless
+// tokens are bytes, and not empty.
+std::vector<int64_t> prompt_ids(const Config& config, const Tokenizer& tokenizer,
+                                std::string_view text, const std::string& subject);
+// The same where a document goes on.
+std::vector<int64_t> further_ids(const Tokenizer& tokenizer, std::string_view text,
+                                 const std::string& subject);
+
+}  // namespace bmojo::eval
