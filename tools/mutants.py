@@ -779,9 +779,16 @@ MUTANTS = [
     # --- configs and weights ---
     Mutant(
         "unknown-field-accepted", "model/config.cpp",
-        'require(field != nullptr, "{}: field \'{}\' is not known;',
-        'if (field == nullptr) continue; require(true, "{}: field \'{}\' is not known;',
+        'require(field != nullptr, "{}: field {} is not known;',
+        'if (field == nullptr) continue; require(true, "{}: field {} is not known;',
         "cli/malformed test_malformed_config_files", "a misspelt field of config.json is ignored",
+    ),
+    Mutant(
+        "unused-sizes-unchecked", "model/config.cpp",
+        "  validate_attention(c);",
+        "  if (c.has_attention()) validate_attention(c);",
+        "model/config All/WrongConfig.IsRefusedByName*",
+        "heads of a model without attention may be so many that a count overflows",
     ),
     Mutant(
         "missing-field-accepted", "model/config.cpp",
@@ -992,10 +999,31 @@ MUTANTS = [
     ),
     Mutant(
         "import-null-window", "model/hugging_face_config.cpp",
-        'c.window = fields.holds_null("sliding_window") ? 0 : fields',
-        "c.window = fields",
+        'c.window = windowed ? fields.size("sliding_window", 4096) : 0;',
+        'c.window = fields.size("sliding_window", 4096);',
         "cli/import_export test_import_reads_the_forms_of_a_config",
         "`sliding_window: null` becomes 4096 instead of unlimited",
+    ),
+    Mutant(
+        "import-llama-grouped", "model/hugging_face_config.cpp",
+        'fields.size("num_key_value_heads", is_llama ? c.num_heads : 8);',
+        'fields.size("num_key_value_heads", 8);',
+        "cli/import_export test_import_reads_the_forms_of_a_config",
+        "a Llama that names no key heads gets a Mistral's eight",
+    ),
+    Mutant(
+        "import-interleaved-angles", "model/hugging_face_config.cpp",
+        '"rope_interleaved"})',
+        '"use_qk_norm"})',
+        "cli/malformed test_refused_hugging_face_configs",
+        "a Llama whose rotary pairs lie side by side is read as if they did not",
+    ),
+    Mutant(
+        "ids-line-shown-raw", "eval/ids_line.cpp",
+        "printable(json.dump(), 60)",
+        "json.dump().substr(0, 60)",
+        "eval/ids_line IdsLine.WhatIsShownOfItIsPrintable",
+        "a line of ids is shown with its control characters",
     ),
     Mutant(
         "export-overflow", "model/hugging_face.cpp",

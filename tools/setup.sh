@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need: Debian packages, and pinned Python packages in .venv.
-# Idempotent; when nothing is missing it only looks. `setup.sh lint` adds the tools of make lint;
-# TORCH=DIR uses an existing torch instead.
+# Idempotent; when nothing is missing it only looks. `setup.sh lint` adds the tools of make lint,
+# `setup.sh fuzz` those of tools/fuzz.sh; TORCH=DIR uses an existing torch instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,6 +9,7 @@ packages=(g++ cmake make ninja-build git python3 python3-venv libfmt-dev libcli1
   nlohmann-json3-dev libxxhash-dev libhwy-dev libsentencepiece-dev libutf8proc-dev libgloo-dev
   libgtest-dev)
 [ "${1:-}" != lint ] || packages+=(clang-format-19 clang-tidy-19)
+[ "${1:-}" != fuzz ] || packages+=(clang-19 libclang-rt-19-dev)
 is_missing() {
   ! dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
 }
