@@ -100,6 +100,7 @@ sanitize: setup
 	@$(CMAKE) --preset sanitize-threads --log-level=WARNING >/dev/null
 	@$(CMAKE) --build --preset sanitize-threads
 	@$(call run-tests,sanitize-threads)
+	@tools/fuzz.sh 30
 
 # Half an hour; may be stopped and started again.
 mutants: setup

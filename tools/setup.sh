@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need: Debian packages, and pinned Python packages in .venv.
 # Idempotent; when nothing is missing it only looks. `setup.sh lint` adds the tools of make lint,
-# `setup.sh peers` what llama.cpp is built with; `setup.sh engine` is for the engine alone, which
-# needs no Python. TORCH=DIR uses an existing torch instead.
+# `setup.sh fuzz` those of tools/fuzz.sh, `setup.sh peers` what llama.cpp is built with;
+# `setup.sh engine` is for the engine alone, which needs no Python. TORCH=DIR uses an existing torch
+# instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +12,7 @@ packages=(g++ cmake make ninja-build git libfmt-dev libcli11-dev nlohmann-json3-
 [ "${1:-}" = engine ] || packages+=(python3 python3-venv libgloo-dev libgtest-dev pkg-config)
 [ "${1:-}" != lint ] || packages+=(clang-format-19 clang-tidy-19)
 [ "${1:-}" != peers ] || packages+=(libopenblas-dev pkg-config)
+[ "${1:-}" != fuzz ] || packages+=(clang-19 libclang-rt-19-dev)
 is_missing() {
   ! dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
 }

@@ -196,6 +196,7 @@ MISTRAL = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+LLAMA = {key: MISTRAL[key] for key in MISTRAL if key != "sliding_window"} | {"model_type": "llama"}
 
 
 def hugging_face_shapes(config):
@@ -221,7 +222,7 @@ def hugging_face_shapes(config):
                 shapes |= {at + "in_proj.bias": (2 * E,), at + "out_proj.bias": (D,)}
         shapes["backbone.norm_f.weight"] = (D,)
     else:
-        F, H, G = (config[k] for k in
+        F, H, G = (config.get(k) or config["num_attention_heads"] for k in
                    ("intermediate_size", "num_attention_heads", "num_key_value_heads"))
         d = config.get("head_dim") or D // H
         shapes["model.embed_tokens.weight"] = (V, D)

@@ -164,9 +164,66 @@ def test_a_terminal_sees_text_as_it_comes(bmojo, model):
     (["--prompt", "a", "--repetition-penalty", "0"], "--repetition-penalty: must be from 0.01"),
     (["--prompt", "a", "--dtype", "f16"], "--dtype"),
     (["--prompt", "a", "--tokenizer", "/no/such"], "/no/such"),
+    (["--ids", "1,-1"], "ids must be from 0 to 256, got -1"),
+    (["--ids", ""], "--ids: must be whole numbers like 1,2,3, got ''"),
+    (["--ids", "1,,2"], "--ids: must be whole numbers like 1,2,3, got '1,,2'"),
+    (["--ids", "99999999999999999999"], "--ids: must be whole numbers like 1,2,3, got"),
+    (["--prompt-file", "/"], "/: must be a regular file, got a folder"),
+    (["--ids", "1", "--temperature", "-1"], "--temperature: must be from 0 to 1000000, got -1"),
+    (["--ids", "1", "--temperature", "nan"], "--temperature: must be a number, got 'nan'"),
+    (["--ids", "1", "--temperature", "inf"], "--temperature: must be from 0 to 1000000, got inf"),
+    (["--ids", "1", "--top-k", "-1"], "--top-k: must be from 0 to"),
+    (["--ids", "1", "--top-k", "1.5"], "--top-k: must be a whole number in digits, got '1.5'"),
+    (["--ids", "1", "--top-p", "1.5"], "--top-p: must be from 0 to 1, got 1.5"),
+    (["--ids", "1", "--min-p", "-0.1"], "--min-p: must be from 0 to 1, got -0.1"),
+    (["--ids", "1", "--repetition-penalty", "101"], "must be from 0.01 to 100, got 101"),
+    (["--ids", "1", "--max-tokens", "0"], "--max-tokens: must be from 1 to"),
+    (["--ids", "1", "--num-samples", "0"], "--num-samples: must be from 1 to"),
+    (["--ids", "1", "--logprobs", "-1"], "--logprobs: must be from 0 to"),
+    (["--ids", "1", "--seed", "-1"], "--seed: must be from 0 to"),
 ])
 def test_wrong_arguments(bmojo, model, arguments, says):
     assert says in bmojo("generate", "--model", model, *arguments, code=2)
+
+
+def test_wrong_prompt_files(bmojo, pieces, tmp_path):
+    """Of a model of bytes every file is a prompt; others read UTF-8."""
+    model = tmp_path / "model"
+    bmojo("init", "--preset", "bmojo-tiny", "--set", "vocab_size=200", "--out", model)
+    flags = ["generate", "--model", model, "--tokenizer", pieces / "tokenizer.model",
+             "--prompt-file"]  # fmt: skip
+    (tmp_path / "bad").write_bytes(b"word\xff\xfe")
+    says = "--prompt-file: must be UTF-8, got other bytes at 4"
+    assert says in bmojo(*flags, tmp_path / "bad", code=2)
+    assert says in bmojo(*flags, "-", code=2, input=b"word\xff\xfe")
+    (tmp_path / "empty").write_bytes(b"")
+    says = "--prompt-file: must hold at least one character, got none"
+    assert says in bmojo(*flags, tmp_path / "empty", code=2)
+    assert says in bmojo(*flags, "-", code=2, input=b"")
+
+
+def test_a_checkpoint_cut_at_any_place_is_refused(bmojo, model, tmp_path):
+    raw = (model / "model.safetensors").read_bytes()
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    (cut / "config.json").write_bytes((model / "config.json").read_bytes())
+    header = 8 + int.from_bytes(raw[:8], "little")
+    for size in (0, 5, 8, 100, header - 1, header, header + 1, len(raw) // 2, len(raw) - 1):
+        (cut / "model.safetensors").write_bytes(raw[:size])
+        for verb in (["generate", "--ids", "1"], ["bench", "--prompt", "1"]):
+            message = bmojo(*verb, "--model", cut, code=2)
+            assert "model.safetensors: " in message and ("cut off" in message or "at least 8" in message)
+
+
+@pytest.mark.parametrize("line, says", [
+    ('{"ids": [1, 257]}', "-:1: ids must be from 0 to 256, got 257"),
+    ('{"ids": [-1]}', "-:1: ids must be from 0 to 256, got -1"),
+    ('{"ids": []}', "-:1: ids must hold at least one id, got none"),
+    ('{"ids": [1]}\n{"ids": "a"}', '-:2: must be {"ids": [..]}, got {"ids":"a"}'),
+    ("", "-: must hold at least one line, got none"),
+])  # fmt: skip
+def test_wrong_ids_of_score(bmojo, model, line, says):
+    assert says in bmojo("score", "--model", model, "--ids", "-", code=2, input=line.encode())
 
 
 def test_a_prompt_needs_a_tokenizer(bmojo, tmp_path):

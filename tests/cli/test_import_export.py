@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from conftest import (
+    LLAMA,
     MAMBA,
     MISTRAL,
     hugging_face_shapes,
@@ -38,7 +39,7 @@ def native_name(name):
 
 
 def test_import_keeps_bytes_under_native_names(bmojo, tmp_path):
-    for config in (MAMBA, MISTRAL):
+    for config in (MAMBA, MISTRAL, LLAMA):
         kind = config["model_type"]
         tensors = write_hugging_face(tmp_path / kind, config)
         report = bmojo.json("import", tmp_path / kind, "--out", tmp_path / f"{kind}-native")
@@ -65,6 +66,14 @@ def test_import_keeps_bytes_under_native_names(bmojo, tmp_path):
      "rope_theta": 77.0}}, {"rope_theta": 77}),
     (MISTRAL | {"rope_scaling": {"type": "default"}, "attention_bias": False}, {"rope_theta": 1e4}),
     (MISTRAL | {"layer_types": ["sliding_attention"] * 2}, {"window": 7}),
+    (LLAMA, {"window": 0, "pattern": "attention", "num_kv_heads": 2, "rope_theta": 1e4}),
+    (LLAMA | {"num_key_value_heads": None, "head_dim": None}, {"num_kv_heads": 6, "head_size": 2}),
+    ({key: LLAMA[key] for key in LLAMA if key != "num_key_value_heads"}, {"num_kv_heads": 6}),
+    (LLAMA | {"sliding_window": None, "rope_scaling": None, "attention_bias": False,
+     "rope_interleaved": False, "pretraining_tp": 1, "max_position_embeddings": 8192},
+     {"window": 0}),
+    (LLAMA | {"layer_types": ["full_attention"] * 2, "tie_word_embeddings": True},
+     {"tied_embeddings": True}),
 ])  # fmt: skip
 def test_import_reads_the_forms_of_a_config(bmojo, tmp_path, change, expected):
     write_hugging_face(tmp_path / "hf", change)

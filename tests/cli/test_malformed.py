@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from conftest import (
+    LLAMA,
     MAMBA,
     MISTRAL,
     hugging_face_shapes,
@@ -232,9 +233,10 @@ def test_things_that_are_not_checkpoints(bmojo, tmp_path, small):
 
 
 @pytest.mark.parametrize("base, change, message", [
-    (MAMBA, {"model_type": "mamba2"}, 'model_type must be "mamba" or "mistral", got "mamba2"'),
-    (MAMBA, {"model_type": "llama"}, 'model_type must be "mamba" or "mistral", got "llama"'),
-    (MAMBA, {"model_type": ABSENT}, 'model_type must be "mamba" or "mistral", got none'),
+    (MAMBA, {"model_type": "mamba2"},
+     'model_type must be "mamba", "mistral" or "llama", got "mamba2"'),
+    (MAMBA, {"model_type": "gpt2"}, 'model_type must be "mamba", "mistral" or "llama", got "gpt2"'),
+    (MAMBA, {"model_type": ABSENT}, 'model_type must be "mamba", "mistral" or "llama", got none'),
     (MAMBA, {"model_type": "bmojo"}, "it needs no import"),
     (MAMBA, {"vocab_size": ABSENT}, "vocab_size must be a whole number of at least 1, got none"),
     (MAMBA, {"vocab_size": "40"}, 'vocab_size must be a whole number of at least 1, got "40"'),
@@ -279,6 +281,18 @@ def test_things_that_are_not_checkpoints(bmojo, tmp_path, small):
     (MISTRAL, {"layer_types": ["full_attention"] * 2},
      "layer_types must be sliding_attention in every"),
     (MISTRAL, {"hidden_act": 3}, 'hidden_act must be "silu", got 3'),
+    (LLAMA, {"sliding_window": 7}, "sliding_window must be absent or false, got 7"),
+    (LLAMA, {"attention_bias": True}, "attention_bias must be absent or false, got true"),
+    (LLAMA, {"mlp_bias": True}, "mlp_bias must be absent or false, got true"),
+    (LLAMA, {"rope_interleaved": True}, "rope_interleaved must be absent or false, got true"),
+    (LLAMA, {"rope_scaling": {"type": "linear", "factor": 2.0}},
+     'rope_scaling: type must be "default", got "linear"'),
+    (LLAMA, {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+     'rope_scaling: rope_type must be "default", got "llama3"'),
+    (LLAMA, {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+     'rope_parameters: rope_type must be "default", got "dynamic"'),
+    (LLAMA, {"layer_types": ["sliding_attention"] * 2},
+     "layer_types must be full_attention in every"),
 ])  # fmt: skip
 def test_refused_hugging_face_configs(bmojo, tmp_path, base, change, message):
     write_hugging_face(tmp_path / "hf", base)
@@ -311,6 +325,8 @@ MIXER = "backbone.layers.0.mixer."
      "'model.norm.weight' must be [12], got [11]"),
     (MISTRAL, "model.layers.0.self_attn.q_proj.bias", np.zeros(24, "f4"),
      "q_proj.bias' is not part of a"),
+    (LLAMA, "model.layers.1.self_attn.o_proj.bias", np.zeros(12, "f4"),
+     "o_proj.bias' is not part of a llama model"),
     (MISTRAL, "bad\nname", np.zeros(1, "f4"),
      r"tensor 'bad\x0aname' is not part of a mistral model"),
 ])  # fmt: skip

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "bmojo/base/error.h"
+
 namespace bmojo {
 namespace {
 
@@ -20,6 +22,21 @@ TEST(Config, MemoryBytesCountWhatAStateHolds) {
   EXPECT_EQ(memory_bytes(c).predictor + memory_bytes(c).eidetic, 0);
   EXPECT_EQ(memory_bytes(preset("transformer-tiny"), 100).total(), 4 * 100 * 256);
   EXPECT_EQ(memory_bytes(preset("mamba-tiny")).window, 0);
+}
+
+// The largest config that is let through.
+TEST(Config, MemoryBytesFit63Bits) {
+  auto c = preset("bmojo-tiny");
+  for (const auto* field :
+       {"vocab_size=16777216", "hidden_size=1048576", "num_layers=4096", "ssm_inner_size=1048576",
+        "ssm_state_size=65536", "ssm_conv_taps=1024", "num_heads=1024", "num_kv_heads=1024",
+        "head_size=2048", "window=16777216", "fading_tokens=16777216", "fading_mode=sliding",
+        "eidetic_tokens=16777216", "predictor_taps=1024"})
+    set_field(c, field);
+  validate(c);
+  EXPECT_GT(memory_bytes(c).total(), int64_t{1} << 61);
+  c.head_size += 1;
+  EXPECT_THROW(validate(c), Error);
 }
 
 }  // namespace

@@ -101,7 +101,30 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"bmojo-tiny", "ssm_state_size=0", "ssm_state_size must be from 1"},
         Wrong{"bmojo-tiny", "mlp_size=-1", "mlp_size must be from 0"},
         Wrong{"bmojo-tiny", "eos_token_id=32000", "eos_token_id must be from -1 to 31999"},
-        Wrong{"bmojo-tiny", "bos_token_id=-2", "bos_token_id must be from -1"}));
+        Wrong{"bmojo-tiny", "bos_token_id=-2", "bos_token_id must be from -1"},
+        // Fields that no layer uses are counted with all the same.
+        Wrong{"mamba-tiny", "num_kv_heads=4611686018427387904", "num_kv_heads must be from 0"},
+        Wrong{"mamba-tiny", "head_size=-1", "head_size must be from 0"},
+        Wrong{"transformer-tiny", "ssm_inner_size=9223372036854775807",
+              "ssm_inner_size must be from 0"}));
+
+// Whatever a file holds, a message is one short printable line.
+TEST(Config, WhatIsShownOfItIsPrintable) {
+  const auto refusal = [](const std::string& name, const std::string& value) {
+    auto json = to_json(preset("bmojo-tiny"));
+    json[name] = value;
+    return test::message_of<Error>([&] { config_from_json(json, "file"); });
+  };
+  EXPECT_TRUE(test::contains(refusal("window\x7f\n", "1"), "field 'window\\x7f\\x0a'"));
+  EXPECT_TRUE(test::contains(refusal("window", "\x7f" + std::string(2000, 'a')), "got \"\\x7faaa"));
+  EXPECT_TRUE(test::contains(refusal("model_type", "\x7f" + std::string(2000, 'a')), "\\x7faaa"));
+  EXPECT_TRUE(test::contains(refusal("fading_mode", "\x7f"), "got '\\x7f'"));
+  EXPECT_TRUE(test::contains(test::message_of<Error>([] {
+                               auto config = preset("bmojo-tiny");
+                               set_field(config, "win\x7f=1");
+                             }),
+                             "field 'win\\x7f'"));
+}
 
 TEST(Config, PresetsAreWhatTheyAreNamed) {
   for (const auto& name : preset_names()) {

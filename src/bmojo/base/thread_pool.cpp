@@ -122,4 +122,9 @@ void ThreadPool::wake() {
   changed_.notify_all();
 }
 
+int threads_of(int threads) {
+  return threads > 0 ? threads
+                     : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
 }  // namespace bmojo

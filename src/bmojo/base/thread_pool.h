@@ -57,4 +57,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
+// As asked for, or one a core for 0.
+int threads_of(int threads);
+
 }  // namespace bmojo

@@ -145,6 +145,7 @@ void run_bench(const Options& options) {
   std::unique_ptr<FreshModel> fresh;
   auto engine = options.engine;
   engine.set = options.choice.set;
+  engine.sequences = options.batch;
   if (engine.model.empty()) {
     fresh = std::make_unique<FreshModel>(resolve(options.choice),
                                          static_cast<uint64_t>(options.common.seed));

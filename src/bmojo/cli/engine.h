@@ -24,11 +24,13 @@ void add_generate_verb(CLI::App& app);
 struct EngineChoice {
   std::string model, engine = "native", dtype;
   std::vector<std::string> set;
+  int64_t sequences = 1;  // read at once
 };
 void add_engine_flags(CLI::App& verb, EngineChoice& choice);
 
 // A checkpoint folder or the latest of a run, with `--set` of the fields no weight depends on.
-// threads 0: all cores. Each program has its own.
+// threads 0: all cores. Each program has its own. RunError where the weights and the memories of
+// the sequences would not fit, before anything is loaded.
 std::unique_ptr<eval::LanguageModel> open_model(const EngineChoice& choice, int64_t threads);
 
 // Runs a verb's body under BMOJO_SIMD; an engine's own exceptions become one line.

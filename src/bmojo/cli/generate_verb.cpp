@@ -142,7 +142,8 @@ void run_generate(const Options& options) {
   how.is_stopped = [] { return interrupted_by() != 0; };
   const bool streams = prompt.is_text && !options.common.json && ::isatty(STDOUT_FILENO) == 1;
   for (int64_t i = 0; i < options.num_samples; ++i) {
-    auto from = read.copy();
+    // The last one takes what was read: a copy costs as much as the memories are large.
+    auto from = i + 1 < options.num_samples ? read.copy() : std::move(read);
     from.seed = seed + static_cast<uint64_t>(i);
     const auto sample =
         eval::generate(*model, from, how, tokenizer.get(), streams ? show : nullptr);

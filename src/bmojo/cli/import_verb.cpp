@@ -41,7 +41,7 @@ void run_import(const Options& options) {
 
 void add_import_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  auto* verb = app.add_subcommand("import", "Read a Hugging Face folder (Mamba, Mistral)");
+  auto* verb = app.add_subcommand("import", "Read a Hugging Face folder (Mamba, Mistral, Llama)");
   verb->add_option("SRC", options->source, "Folder with config.json and safetensors")
       ->type_name("")
       ->required();

@@ -180,7 +180,7 @@ void inspect_state(const std::string& path, const std::string& model, bool json)
   std::unique_ptr<Tokenizer> tokenizer;
   if (!model.empty()) {
     const auto folder = checkpoint_folder(model);
-    const auto digest = digest_of(Checkpoint(folder).tensors);
+    const auto digest = digest_of(Checkpoint(folder, Checkpoint::Packed::allowed).tensors);
     require(digest == snapshot.origin.digest,
             "--model: must be the state's model, whose weights are {}, got {}",
             printable(snapshot.origin.digest, 80), digest);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "bmojo/cli/verbs.h"
 #include "bmojo/data/shards.h"
 #include "bmojo/infer/snapshot.h"
+#include "bmojo/infer/weights.h"
 #include "bmojo/memory/state_size.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
@@ -135,11 +137,18 @@ void print_memory(const Config& config) {
     fmt::print("  the window is unlimited and adds {} B a token\n", grouped(growth));
 }
 
+// Of weights that are packed, once the engine has found all of them in place.
+std::optional<infer::WeightType> packed_type(const Checkpoint& checkpoint) {
+  if (!checkpoint.tensors.is_packed()) return std::nullopt;
+  return infer::Weights(checkpoint.tensors, checkpoint.config, {}, kernels::serial_for).type;
+}
+
 void inspect_checkpoint(const Options& options) {
   const auto folder = checkpoint_folder(options.path);
-  const Checkpoint checkpoint(folder);
+  const Checkpoint checkpoint(folder, Checkpoint::Packed::allowed);
   Config config = checkpoint.config;
   apply_memory_settings(config, options.settings);
+  const auto packed = packed_type(checkpoint);
   const Files files(checkpoint.tensors.files());
   const bool complete = options.verify && verify(files, options);
   const int64_t parameters = count_parameters(config);
@@ -154,10 +163,14 @@ void inspect_checkpoint(const Options& options) {
                  {"window_bytes_per_token", growth_of(config)}};
     json.update(totals_json(totals_of(files)));
     json["files"] = files_json(files);
+    if (packed) json["packed"] = kernels::name_of(*packed);
     if (options.verify) json["verified"] = complete;
     return print_json(json);
   }
   print_row("checkpoint", folder.string());
+  if (packed)
+    print_row("packed",
+              fmt::format("{}, from {}", kernels::name_of(*packed), digest_of(checkpoint.tensors)));
   print_row("model", model_text(config));
   print_row("layers", pattern_text(config));
   print_row("parameters",

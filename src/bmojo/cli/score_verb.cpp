@@ -6,7 +6,9 @@
 #include "bmojo/base/input.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/engine.h"
+#include "bmojo/eval/ids_line.h"
 #include "bmojo/eval/score.h"
+#include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
 
 namespace bmojo {
@@ -22,24 +24,11 @@ struct Options {
 using eval::Ids;
 
 // One {"ids": [..]} a line.
-Ids parse_line(const std::string& text, const std::string& subject) {
-  const auto json = parse_json(text, subject);
-  require(json.is_object() && json.contains("ids") && json["ids"].is_array(),
-          "{}: must be {{\"ids\": [..]}}, got {}", subject, json.dump().substr(0, 60));
-  Ids ids;
-  for (const auto& id : json["ids"]) {
-    require(id.is_number_integer() && (!id.is_number_unsigned() || id.get<uint64_t>() <= INT64_MAX),
-            "{}: ids must be whole numbers, got {}", subject, id.dump().substr(0, 60));
-    ids.push_back(id.get<int64_t>());
-  }
-  return ids;
-}
-
 std::vector<Ids> read_lines(const std::string& path, const Config& config) {
   LineReader reader(path);
   std::vector<Ids> lines;
   for (std::string text; reader.next(text);) {
-    lines.push_back(parse_line(text, reader.where()));
+    lines.push_back(eval::parse_ids_line(text, reader.where()));
     check_ids(lines.back(), config, reader.where());
   }
   require(!lines.empty(), "{}: must hold at least one line, got none", path);
@@ -59,8 +48,10 @@ Json summary(const eval::TokenScores& scores) {
 }
 
 void run_score(const Options& options) {
-  const auto model = open_model(options.choice, options.common.threads);
-  const auto lines = read_lines(options.ids, model->config());
+  auto choice = options.choice;
+  const auto lines = read_lines(options.ids, load_config(checkpoint_folder(choice.model)));
+  choice.sequences = std::min(options.batch, std::ssize(lines));
+  const auto model = open_model(choice, options.common.threads);
   const int64_t V = model->config().vocab_size;
   int64_t total = 0, done = 0;
   std::vector<TensorInfo> infos;

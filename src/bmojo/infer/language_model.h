@@ -31,9 +31,7 @@ class NativeLanguageModel : public eval::LanguageModel {
 
   const Model& model() const { return *model_; }
   const Config& config() const override { return model_->config(); }
-  std::string weight_type() const override {
-    return model_->type() == WeightType::bf16 ? "bf16" : "f32";
-  }
+  std::string weight_type() const override { return std::string(kernels::name_of(model_->type())); }
   std::unique_ptr<eval::Memory> begin() const override {
     return std::make_unique<StateMemory>(model_->begin());
   }

@@ -1,7 +1,6 @@
 #include "bmojo/infer/model.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "bmojo/base/error.h"
 #include "bmojo/infer/layer.h"
@@ -29,11 +28,6 @@ void check(std::span<const Input> inputs, const Config& config) {
       require(id >= 0 && id < config.vocab_size, "forward: ids must be from 0 to {}, got {}",
               config.vocab_size - 1, id);
   }
-}
-
-int threads_of(int threads) {
-  return threads > 0 ? threads
-                     : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 }  // namespace

@@ -26,10 +26,6 @@ constexpr size_t kMaxHeaderBytes = size_t{1} << 16;
 // No size of a memory without a limit overflows below it.
 constexpr int64_t kMaxPosition = int64_t{1} << 39;
 
-std::string_view name_of(kernels::WeightType type) {
-  return type == kernels::WeightType::bf16 ? "bf16" : "f32";
-}
-
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -53,11 +49,11 @@ Origin origin_of(const Json& header, const std::string& subject) {
           kVersion);
   require(header.contains("config") && header.size() == 4,
           "{}: header must hold version, digest, weight_type and config", subject);
-  const auto type = text("weight_type");
-  require(type == "f32" || type == "bf16", "{}: weight_type must be f32 or bf16, got '{}'", subject,
-          printable(type, 80));
-  return {text("digest"), type == "bf16" ? kernels::WeightType::bf16 : kernels::WeightType::f32,
-          config_from_json(header["config"], subject)};
+  const auto name = text("weight_type");
+  const auto type = kernels::weight_type_of(name);
+  require(type.has_value(), "{}: weight_type must be f32 or bf16, got {}", subject,
+          in_quotes(name));
+  return {text("digest"), *type, config_from_json(header["config"], subject)};
 }
 
 void require_same(const Origin& got, const Origin& wanted, const std::string& subject) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "bmojo/infer/weight_source.h"
 #include "bmojo/kernels/packed_product.h"
 #include "bmojo/kernels/parallel.h"
 #include "bmojo/model/checkpoint.h"
@@ -29,9 +30,6 @@ class Aligned {
   std::unique_ptr<void, Free> data_;
 };
 
-using kernels::PackedMatrix;
-using kernels::WeightType;
-
 // The weights of a layer as the engine reads them: matrices packed, those with one input as one;
 // vectors in fp32. Null or N = 0 where a layer has none.
 struct PackedLayer {
@@ -47,8 +45,9 @@ struct PackedLayer {
 };
 
 struct Weights {
-  // Packs a checkpoint's tensors on all threads. No type: bf16 where every matrix of the file is,
-  // else fp32; both then hold the file's own numbers.
+  // Packs a checkpoint's tensors on all threads; those of a packed checkpoint are used where they
+  // lie. No type: bf16 where every matrix of the file is, else fp32; both then hold the file's own
+  // numbers. Error where a packed checkpoint is of another type or layout.
   Weights(const TensorFolder& tensors, Config config, std::optional<WeightType> type,
           const kernels::ParallelFor& parallel);
 
@@ -61,12 +60,16 @@ struct Weights {
   void embed(int64_t id, float* out) const;
 
  private:
-  class Packer;
-  // Rows are read where they lie, in the file that stays mapped.
+  // Rows are read where they lie, in the file that stays mapped. So are all arrays of a packed
+  // checkpoint, which has one file.
   std::shared_ptr<MappedFile> embedding_file_;
   std::span<const std::byte> embedding_;
   Dtype embedding_type_ = Dtype::f32;
   std::vector<Aligned> memory_;
 };
+
+// Bytes that such Weights would allocate: none of a packed checkpoint, which stays in the file.
+int64_t bytes_to_allocate(const TensorFolder& tensors, const Config& config,
+                          std::optional<WeightType> type);
 
 }  // namespace bmojo::infer

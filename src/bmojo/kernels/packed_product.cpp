@@ -22,7 +22,7 @@
 namespace bmojo::kernels {
 namespace {
 
-constexpr int64_t kColumns = 32;  // of a panel
+constexpr int64_t kColumns = kPanelRows;  // of a panel, which has W's rows as columns
 constexpr int64_t kFew = 8;
 
 int64_t panels_in(int64_t N) { return (N + kColumns - 1) / kColumns; }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "bmojo/kernels/parallel.h"
 #include "bmojo/kernels/rows.h"
@@ -8,6 +10,17 @@
 namespace bmojo::kernels {
 
 enum class WeightType { f32, bf16 };
+constexpr std::string_view name_of(WeightType type) {
+  return type == WeightType::bf16 ? "bf16" : "f32";
+}
+// None of another text.
+constexpr std::optional<WeightType> weight_type_of(std::string_view name) {
+  for (const auto type : {WeightType::f32, WeightType::bf16})
+    if (name == name_of(type)) return type;
+  return std::nullopt;
+}
+
+inline constexpr int64_t kPanelRows = 32;  // of W
 
 // W [N, K] of a map x → W x, laid out once: panels of 32 of its rows, [panel][K][32], zeros behind
 // row N. The layout is the same for every instruction set, so a file of it serves all machines.

@@ -10,7 +10,7 @@ using library::guarded, library::guarded_files;
 namespace {
 
 std::shared_ptr<const Checkpoint> checkpoint_of(const std::filesystem::path& folder) {
-  return std::make_shared<const Checkpoint>(checkpoint_folder(folder));
+  return std::make_shared<const Checkpoint>(checkpoint_folder(folder), Checkpoint::Packed::allowed);
 }
 
 Config config_of(const Checkpoint& checkpoint, const ModelOptions& options) {

@@ -76,7 +76,19 @@ TensorFolder::Entry TensorFolder::at(std::string_view name, const Shape& shape) 
   return it->second;
 }
 
+bool TensorFolder::is_packed() const {
+  return std::ranges::any_of(
+      files_, [](const auto& file) { return file->metadata().contains(kLayoutName); });
+}
+
 std::string digest_of(const TensorFolder& tensors) {
+  if (tensors.is_packed()) {
+    const auto& metadata = tensors.files().front()->metadata();
+    const auto it = metadata.find(kPackedFromName);
+    require(it != metadata.end(), "{}: metadata must hold {}, got none", shown(tensors.folder()),
+            kPackedFromName);
+    return it->second;
+  }
   std::string all;
   for (const auto& file : tensors.files()) {
     const auto stored = stored_digest(*file);
@@ -85,7 +97,15 @@ std::string digest_of(const TensorFolder& tensors) {
   return tensors.files().size() == 1 ? all : digest_of_text(all);
 }
 
-Checkpoint::Checkpoint(const fs::path& folder) : config(load_config(folder)), tensors(folder) {
+Checkpoint::Checkpoint(const fs::path& folder, Packed packed)
+    : config(load_config(folder)), tensors(folder) {
+  if (tensors.is_packed()) {
+    require(packed == Packed::allowed,
+            "{}: must be a plain checkpoint, got one that is packed for the engine; use the folder "
+            "that it was made from",
+            shown(folder));
+    return;
+  }
   std::set<std::string_view> wanted;
   const auto specs = tensor_specs(config);
   for (const auto& spec : specs) {

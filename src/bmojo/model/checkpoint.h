@@ -33,6 +33,9 @@ class TensorFolder {
   Entry at(std::string_view name, const Shape& shape) const;
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
   const std::filesystem::path& folder() const { return folder_; }
+  // Whether the weights are laid out for the engine, under names of its own
+  // (infer/packed_folder.h).
+  bool is_packed() const;
 
  private:
   std::filesystem::path folder_;
@@ -40,12 +43,19 @@ class TensorFolder {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// Of the digests that the files store; one without is read and hashed.
+// What metadata of a packed checkpoint's file says.
+inline constexpr const char* kLayoutName = "bmojo.layout";
+inline constexpr const char* kPackedFromName = "bmojo.packed_from";  // the plain weights' digest
+
+// Of the digests that the files store; one without is read and hashed. A packed checkpoint has that
+// of the weights it was made of: a state of the one is a state of the other.
 std::string digest_of(const TensorFolder& tensors);
 
 // A native checkpoint: config.json and every tensor the config asks for, no more and no fewer.
+// A packed one is an error unless it is allowed, and its tensors are then the engine's to check.
 struct Checkpoint {
-  explicit Checkpoint(const std::filesystem::path& folder);
+  enum class Packed { refused, allowed };
+  explicit Checkpoint(const std::filesystem::path& folder, Packed packed = Packed::refused);
   Config config;
   TensorFolder tensors;
 };

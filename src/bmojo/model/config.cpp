@@ -64,7 +64,7 @@ void assign(Config& config, const Field& field, const Json& value, std::string_v
   const auto wrong = [&](std::string_view type) {
     // --set may bring any bytes: those that are not UTF-8 are replaced.
     fail("{}: {} must be {}, got {}", subject, field.name, type,
-         value.dump(-1, ' ', false, Json::error_handler_t::replace));
+         printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80));
   };
   if (auto member = std::get_if<int64_t Config::*>(&field.member)) {
     const auto whole = subject == "--set" ? "a whole number in digits" : "a whole number";
@@ -114,19 +114,23 @@ void check_range(std::string_view name, int64_t value, int64_t low, int64_t high
 
 // Bounds far beyond any model, under which no count of parameters or bytes overflows 63 bits.
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24, kMaxSize = int64_t{1} << 20, kMaxLayers = 4096,
-                  kMaxHeads = 1024, kMaxHeadSize = 4096, kMaxTokens = int64_t{1} << 24;
+                  kMaxHeads = 1024, kMaxHeadSize = 2048, kMaxTokens = int64_t{1} << 24;
 
+// What no layer has may be 0, but is counted with all the same.
 void validate_ssm(const Config& c) {
-  check_range("ssm_inner_size", c.ssm_inner_size, 1, kMaxSize);
-  check_range("ssm_state_size", c.ssm_state_size, 1, 65536);
-  check_range("ssm_conv_taps", c.ssm_conv_taps, 1, 1024);
-  check_range("ssm_dt_rank", c.ssm_dt_rank, 1, kMaxSize);
+  const int64_t least = c.has_ssm() ? 1 : 0;
+  check_range("ssm_inner_size", c.ssm_inner_size, least, kMaxSize);
+  check_range("ssm_state_size", c.ssm_state_size, least, 65536);
+  check_range("ssm_conv_taps", c.ssm_conv_taps, least, 1024);
+  check_range("ssm_dt_rank", c.ssm_dt_rank, least, kMaxSize);
 }
 
 void validate_attention(const Config& c) {
-  check_range("num_heads", c.num_heads, 1, kMaxHeads);
-  check_range("num_kv_heads", c.num_kv_heads, 1, kMaxHeads);
-  check_range("head_size", c.head_size, 1, kMaxHeadSize);
+  const int64_t least = c.has_attention() ? 1 : 0;
+  check_range("num_heads", c.num_heads, least, kMaxHeads);
+  check_range("num_kv_heads", c.num_kv_heads, least, kMaxHeads);
+  check_range("head_size", c.head_size, least, kMaxHeadSize);
+  if (!c.has_attention()) return;
   require(c.num_heads % c.num_kv_heads == 0,
           "config: num_heads must be a multiple of num_kv_heads = {}, got {}", c.num_kv_heads,
           c.num_heads);
@@ -184,12 +188,12 @@ Config config_from_json(const Json& json, std::string_view subject) {
     if (name == "model_type") {
       require(value == "bmojo",
               "{}: model_type must be \"bmojo\", got {}; bmojo import reads others", subject,
-              value.dump());
+              printable(value.dump(), 80));
       continue;
     }
     const Field* field = find_field(name);
-    require(field != nullptr, "{}: field '{}' is not known; bmojo config --list names them all",
-            subject, name);
+    require(field != nullptr, "{}: field {} is not known; bmojo config --list names them all",
+            subject, in_quotes(name));
     assign(config, *field, value, subject);
   }
   for (const auto& field : kFields)
@@ -201,11 +205,12 @@ Config config_from_json(const Json& json, std::string_view subject) {
 
 void set_field(Config& config, std::string_view assignment) {
   const size_t equals = assignment.find('=');
-  require(equals != std::string_view::npos, "--set: must be key=value, got '{}'", assignment);
+  require(equals != std::string_view::npos, "--set: must be key=value, got {}",
+          in_quotes(assignment));
   const auto name = assignment.substr(0, equals), text = assignment.substr(equals + 1);
   const Field* field = find_field(name);
-  require(field != nullptr, "--set: field '{}' is not known; bmojo config --list names them all",
-          name);
+  require(field != nullptr, "--set: field {} is not known; bmojo config --list names them all",
+          in_quotes(name));
   const bool is_text = std::holds_alternative<std::string Config::*>(field->member);
   Json value = is_text ? Json(std::string(text)) : Json::parse(text, nullptr, false);
   // What is not JSON, or a whole number written otherwise (1e3), is refused by assign() with the
@@ -233,15 +238,15 @@ void validate(const Config& c) {
   require(c.predictor_decay > 0 && c.predictor_decay <= 1,
           "config: predictor_decay must be above 0 and at most 1, got {}", c.predictor_decay);
   require(c.fading_mode == "chunk" || c.fading_mode == "sliding",
-          "config: fading_mode must be chunk or sliding, got '{}'", c.fading_mode);
+          "config: fading_mode must be chunk or sliding, got {}", in_quotes(c.fading_mode));
   require(std::ranges::find(kEideticRules, c.eidetic_rule) != kEideticRules.end(),
           "config: eidetic_rule must be one of {}, got {}", fmt::join(kEideticRules, ", "),
           in_quotes(c.eidetic_rule));
   require(c.pattern.size() <= 1024, "config: pattern must be at most 1024 characters, got {}",
           c.pattern.size());
   for (const auto name : split(c.pattern, ',')) parse_kind(name, c.pattern);
-  if (c.has_ssm()) validate_ssm(c);
-  if (c.has_attention()) validate_attention(c);
+  validate_ssm(c);
+  validate_attention(c);
   if (c.has(LayerKind::bmojo)) validate_bmojo(c);
 }
 

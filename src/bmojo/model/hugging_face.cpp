@@ -103,10 +103,6 @@ void write_weights(const fs::path& path, std::vector<Transfer> transfers,
   writer.commit();
 }
 
-void copy_tokenizer(const fs::path& from, const fs::path& to) {
-  for (const auto& [name, text] : read_tokenizer_files(from)) write_text(to / name, text);
-}
-
 // A file may repeat the embedding as the output of a tied model. It must be the embedding, or
 // dropping it would change the model.
 void check_repeated_head(const TensorFolder& tensors, const TensorFolder::Entry& embedding,
@@ -162,7 +158,7 @@ Imported import_hugging_face(const fs::path& source, const fs::path& out,
   write_folder(out, [&](const fs::path& inside) {
     write_weights(inside / kWeightsFile, transfers, progress);
     save_config(model.config, inside);
-    copy_tokenizer(source, inside);
+    copy_tokenizer_files(source, inside);
   });
   return {std::string(model_type_of(model.family)), model.config};
 }
@@ -185,7 +181,7 @@ std::string export_checkpoint(const fs::path& folder, const fs::path& out, Dtype
     } else {
       save_config(checkpoint.config, inside);
     }
-    copy_tokenizer(folder, inside);
+    copy_tokenizer_files(folder, inside);
   });
   return family ? std::string(model_type_of(*family)) : "bmojo";
 }

@@ -14,12 +14,12 @@ namespace bmojo {
 using CopyProgress = std::function<void(int64_t done, int64_t total)>;
 
 struct Imported {
-  std::string model_type;  // "mamba" or "mistral"
+  std::string model_type;  // "mamba", "mistral" or "llama"
   Config config;
 };
 
-// A folder of transformers' Mamba or Mistral as a native checkpoint: the same bytes under native
-// names. Tokenizer files come along. Nothing is left behind where it fails.
+// A folder of transformers' Mamba, Mistral or Llama as a native checkpoint: the same bytes under
+// native names. Tokenizer files come along. Nothing is left behind where it fails.
 Imported import_hugging_face(const std::filesystem::path& source, const std::filesystem::path& out,
                              const CopyProgress& progress = {});
 

@@ -22,6 +22,7 @@ constexpr NamePair kMambaNames[] = {
     {"norm.", "backbone.norm_f."},
     {"head.", "lm_head."},
 };
+// Llama's are the same.
 constexpr NamePair kMistralNames[] = {
     {"embedding.", "model.embed_tokens."},
     {"layers.#.norm.", "model.layers.#.input_layernorm."},
@@ -145,10 +146,9 @@ double read_rope_theta(const Fields& fields, std::string_view subject) {
   return theta;
 }
 
-void check_layer_types(const Fields& fields) {
+void check_layer_types(const Fields& fields, bool windowed) {
   const Json* types = fields.find("layer_types");
   if (types == nullptr) return;
-  const bool windowed = !fields.holds_null("sliding_window");
   const char* kind = windowed ? "sliding_attention" : "full_attention";
   const bool same =
       types->is_array() &&
@@ -156,22 +156,28 @@ void check_layer_types(const Fields& fields) {
   if (!same) fields.refuse("layer_types", fmt::format("{} in every layer", kind), types);
 }
 
-Config read_mistral(const Fields& fields, std::string_view subject) {
+// A Llama is a Mistral without a window; two defaults differ.
+Config read_transformer(const Fields& fields, Family family, std::string_view subject) {
+  const bool is_llama = family == Family::llama;
   fields.require_silu();
-  for (const char* name : {"attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qk_norm"})
+  for (const char* name :
+       {"attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qk_norm", "rope_interleaved"})
     fields.require_off(name);
+  if (is_llama) fields.require_off("sliding_window");
   if (fields.positive("partial_rotary_factor", 1) != 1)
     fields.refuse("partial_rotary_factor", "1", fields.find("partial_rotary_factor"));
-  check_layer_types(fields);
+  const bool windowed = !is_llama && !fields.holds_null("sliding_window");
+  check_layer_types(fields, windowed);
   Config c;
   c.pattern = "attention";
   c.hidden_size = fields.size("hidden_size");
   c.mlp_size = fields.size("intermediate_size");
   c.num_heads = fields.size("num_attention_heads");
-  c.num_kv_heads = fields.holds_null("num_key_value_heads") ? c.num_heads
-                                                            : fields.size("num_key_value_heads", 8);
+  c.num_kv_heads = fields.holds_null("num_key_value_heads")
+                       ? c.num_heads
+                       : fields.size("num_key_value_heads", is_llama ? c.num_heads : 8);
   c.head_size = fields.size("head_dim", c.hidden_size / c.num_heads);
-  c.window = fields.holds_null("sliding_window") ? 0 : fields.size("sliding_window", 4096);
+  c.window = windowed ? fields.size("sliding_window", 4096) : 0;
   c.rope_theta = read_rope_theta(fields, subject);
   c.norm_eps = fields.positive("rms_norm_eps", 1e-6);
   c.tied_embeddings = fields.flag("tie_word_embeddings", false);
@@ -214,26 +220,28 @@ std::string_view torch_name(Dtype dtype) {
 }  // namespace
 
 std::string_view model_type_of(Family family) {
-  return family == Family::mamba ? "mamba" : "mistral";
+  return family == Family::mamba ? "mamba" : family == Family::mistral ? "mistral" : "llama";
 }
 
 ForeignModel from_hugging_face(const Json& json, std::string_view subject) {
+  constexpr std::string_view kTypes = "\"mamba\", \"mistral\" or \"llama\"";
   require(json.is_object(), "{}: must be a JSON object, got {}", subject, json.type_name());
   const Fields fields(json, subject);
   const Json* type = fields.find("model_type");
   require(type == nullptr || *type != "bmojo",
-          "{}: model_type must be \"mamba\" or \"mistral\", got \"bmojo\"; it needs no import",
-          subject);
-  if (type == nullptr || (*type != "mamba" && *type != "mistral"))
-    fields.refuse("model_type", "\"mamba\" or \"mistral\"", type);
+          "{}: model_type must be {}, got \"bmojo\"; it needs no import", subject, kTypes);
+  std::optional<Family> family;
+  for (const auto known : {Family::mamba, Family::mistral, Family::llama})
+    if (type != nullptr && *type == model_type_of(known)) family = known;
+  if (!family) fields.refuse("model_type", kTypes, type);
   for (const char* name : {"quantization_config", "per_layer_config"}) fields.require_off(name);
 
-  const auto family = *type == "mamba" ? Family::mamba : Family::mistral;
-  Config config = family == Family::mamba ? read_mamba(fields) : read_mistral(fields, subject);
+  Config config =
+      *family == Family::mamba ? read_mamba(fields) : read_transformer(fields, *family, subject);
   config.vocab_size = fields.size("vocab_size");
   config.num_layers = fields.size("num_hidden_layers");
   validate(config);
-  return {family, config};
+  return {*family, config};
 }
 
 std::optional<Family> family_of(const Config& config) {

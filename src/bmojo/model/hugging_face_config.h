@@ -11,7 +11,7 @@
 namespace bmojo {
 
 // The models of transformers that a Config can be exactly.
-enum class Family { mamba, mistral };
+enum class Family { mamba, mistral, llama };
 
 std::string_view model_type_of(Family family);
 
@@ -24,8 +24,8 @@ struct ForeignModel {
 // cannot express is refused by name; an absent one takes transformers' default; others are ignored.
 ForeignModel from_hugging_face(const Json& json, std::string_view subject);
 
-// The family this config is exactly, if any: `ssm` layers alone, or `attention` layers with rotary
-// positions, each followed by an MLP.
+// The family this config is exactly, if any: mamba for `ssm` layers alone, mistral for `attention`
+// layers with rotary positions, each followed by an MLP. A llama is such a mistral.
 std::optional<Family> family_of(const Config& config);
 Json to_hugging_face(const Config& config, Family family, Dtype dtype);
 

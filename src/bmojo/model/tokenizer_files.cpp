@@ -1,5 +1,6 @@
 #include "bmojo/model/tokenizer_files.h"
 
+#include "bmojo/base/file.h"
 #include "bmojo/base/input.h"
 
 namespace bmojo {
@@ -22,6 +23,10 @@ TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder) {
       files[name] = read_text(entry.path(), kMostBytes);
   }
   return files;
+}
+
+void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+  for (const auto& [name, text] : read_tokenizer_files(from)) write_text(to / name, text);
 }
 
 }  // namespace bmojo

@@ -10,5 +10,6 @@ namespace bmojo {
 // special_tokens_map.json, vocab.json and merges.txt. They go wherever the model goes.
 using TokenizerFiles = std::map<std::string, std::string>;
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder);
+void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace bmojo
