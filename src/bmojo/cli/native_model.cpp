@@ -1,6 +1,7 @@
 #include <memory>
 #include <optional>
 
+#include "bmojo/base/error.h"
 #include "bmojo/cli/engine.h"
 #include "bmojo/infer/language_model.h"
 #include "bmojo/kernels/cpu.h"
@@ -22,6 +23,12 @@ std::unique_ptr<eval::LanguageModel> open_model(const EngineChoice& choice, int6
   return std::make_unique<infer::NativeLanguageModel>(
       std::move(model), [checkpoint] { return digest_of(checkpoint->tensors); });
 }
+
+// bmojo hands `explain --realization` to bmojo-torch before it comes to this.
+Json explain_realization(const EngineChoice&, const Batch&) {
+  fail("explain: --realization needs --engine torch, got native");
+}
+void print_realization(const Json&) {}
 
 void run_verb(const std::function<void()>& verb) {
   cap_instruction_set();
