@@ -334,8 +334,7 @@ def test_script_and_python_must_be_there(bmojo, model, tmp_path):
     """As for `plot`; without --out neither is needed."""
     bin_folder = tmp_path / "project" / "build" / "bin"
     bin_folder.mkdir(parents=True)
-    for program in ("bmojo", "bmojo-torch"):
-        shutil.copy(bmojo.folder / program, bin_folder / program)
+    shutil.copy(bmojo.path, bin_folder / "bmojo")
     alone = type(bmojo)(bin_folder)
     flags = ["explain", "--model", model, "--ids", "1,2"]
     alone(*flags)

@@ -24,8 +24,8 @@ from conftest import (
 )
 
 VERBS = ["config", "init", "inspect", "import", "export", "tokenize", "task", "plot",
-         "score", "generate", "bench"]  # fmt: skip
-TORCH_VERBS = ["train", "eval", "explain"]
+         "score", "generate", "bench", "eval", "explain"]  # fmt: skip
+TORCH_VERBS = ["train"]
 
 
 # --- help, version, mistakes ---------------------------------------------------------------------
@@ -124,9 +124,11 @@ def test_torch_verbs_run_bmojo_torch_beside(bmojo, tmp_path):
     other = tmp_path / "bmojo-torch"
     other.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 0\n')
     other.chmod(0o755)
-    assert alone("eval", "--model", "a b", "--help") == "eval|--model|a b|--help|"
+    assert alone("train", "--out", "a b", "--help") == "train|--out|a b|--help|"
+    assert alone("explain", "--realization") == "explain|--realization|"
     for choice in (["--engine", "torch"], ["--engine=torch"]):
-        assert alone("score", *choice, "--help") == "|".join(["score", *choice, "--help", ""])
+        for verb in ("score", "eval", "explain"):
+            assert alone(verb, *choice, "--help") == "|".join([verb, *choice, "--help", ""])
     assert alone("bench", "--train") == "bench|--train|"
     assert "'frobnicate': unknown verb" in alone("frobnicate", "x", code=2)
     other.write_text("#!/bin/sh\necho 'bmojo: no' >&2\nexit 7\n")

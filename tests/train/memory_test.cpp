@@ -8,6 +8,7 @@
 #include <set>
 
 #include "bmojo/base/error.h"
+#include "bmojo/nn/language_model.h"
 #include "tests/train/support.h"
 
 namespace bmojo::train {
@@ -28,8 +29,9 @@ double held_by(const std::string& rule, int64_t places, const std::string& text,
                int64_t sequences) {
   const auto task = parse_task(text);
   const auto model = small_model(rule, places, task.vocab_size);
-  Score total;
-  total += score(model, draw(task, 7, Split::test, 0, sequences));
+  eval::Score total;
+  total +=
+      eval::evaluate(*nn::make_language_model(model), draw(task, 7, Split::test, 0, sequences));
   EXPECT_EQ(total.num_held.size(), 1u);
   return total.held()[0];
 }
@@ -84,11 +86,12 @@ TEST(Memory, SourcesAreWhereTheAnswersStand) {
         "fuzzy-mqar:pairs=5,length=96,vocab=64,gap=4", "induction", "selective-copy"}) {
     SCOPED_TRACE(text);
     const auto batch = draw(parse_task(text), 3, Split::train, 0, 50);
-    const auto ids = batch.ids.accessor<int64_t, 2>(),
-               targets = batch.targets.accessor<int64_t, 2>(),
-               sources = batch.sources.accessor<int64_t, 2>();
+    const auto ids_BL = tensor_of(batch, batch.ids), targets_BL = tensor_of(batch, batch.targets),
+               sources_BL = tensor_of(batch, batch.sources);
+    const auto ids = ids_BL.accessor<int64_t, 2>(), targets = targets_BL.accessor<int64_t, 2>(),
+               sources = sources_BL.accessor<int64_t, 2>();
     for (int64_t b = 0; b < 50; ++b)
-      for (int64_t t = 0; t < batch.ids.size(1); ++t) {
+      for (int64_t t = 0; t < batch.length; ++t) {
         ASSERT_EQ(targets[b][t] == kNotScored, sources[b][t] == kNoSource);
         if (sources[b][t] == kNoSource) continue;
         ASSERT_LE(sources[b][t], t);

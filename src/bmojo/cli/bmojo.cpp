@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -25,8 +26,6 @@ struct TorchVerb {
 };
 constexpr std::array kTorchVerbs = {
     TorchVerb{"train", "Train a model on text or on a task, and resume"},
-    TorchVerb{"eval", "Accuracy or loss of a checkpoint"},
-    TorchVerb{"explain", "What one sequence was remembered by"},
 };
 
 void list_torch_verbs(CLI::App& app) {
@@ -36,15 +35,16 @@ void list_torch_verbs(CLI::App& app) {
   app.footer(text + "\nbmojo VERB --help shows a verb's flags.");
 }
 
-// `--engine torch`, in one word or two, and `bench --train`.
+// `--engine torch`, in one word or two, `bench --train` and `explain --realization`.
 bool wants_torch(std::span<char*> arguments) {
+  constexpr std::array kVerbs = {"score"sv, "generate"sv, "eval"sv, "explain"sv, "bench"sv};
   if (arguments.empty()) return false;
   const std::string_view verb = arguments[0];
-  const bool is_bench = verb == "bench";
-  if (!is_bench && verb != "score" && verb != "generate") return false;
+  if (std::ranges::find(kVerbs, verb) == kVerbs.end()) return false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view word = arguments[i];
-    if (is_bench && word == "--train") return true;
+    if (verb == "bench" && word == "--train") return true;
+    if (verb == "explain" && word == "--realization") return true;
     if (word == "--engine=torch") return true;
     if (word == "--engine" && i + 1 < arguments.size() && arguments[i + 1] == "torch"sv)
       return true;
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   for (const auto& verb : kTorchVerbs) torch.verbs.emplace_back(verb.name);
   return run(argc, argv, "bmojo",
              {add_config_verb, add_init_verb, add_inspect_verb, add_import_verb, add_export_verb,
-              add_tokenize_verb, add_task_verb, add_score_verb, add_generate_verb, add_bench_verb,
-              add_sweep_verb, add_plot_verb, list_torch_verbs},
+              add_tokenize_verb, add_task_verb, add_score_verb, add_eval_verb, add_generate_verb,
+              add_bench_verb, add_explain_verb, add_sweep_verb, add_plot_verb, list_torch_verbs},
              torch);
 }

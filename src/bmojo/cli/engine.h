@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bmojo/cli/command_line.h"
-#include "bmojo/data/task.h"
+#include "bmojo/data/batch.h"
 #include "bmojo/eval/language_model.h"
 
 // Verbs that run a model are written once, over eval::LanguageModel, and linked into both programs:
@@ -18,6 +18,8 @@
 namespace bmojo {
 
 void add_score_verb(CLI::App& app);
+void add_eval_verb(CLI::App& app);
+void add_explain_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 
 // Which model, and how it runs.
@@ -32,6 +34,10 @@ void add_engine_flags(CLI::App& verb, EngineChoice& choice);
 // threads 0: all cores. Each program has its own. RunError where the weights and the memories of
 // the sequences would not fit, before anything is loaded.
 std::unique_ptr<eval::LanguageModel> open_model(const EngineChoice& choice, int64_t threads);
+
+// `explain --realization`, which bmojo-torch alone can tell, and the table of what it told.
+Json explain_realization(const EngineChoice& choice, const Batch& sequence);
+void print_realization(const Json& told);
 
 // Runs a verb's body under BMOJO_SIMD; an engine's own exceptions become one line.
 void run_verb(const std::function<void()>& verb);

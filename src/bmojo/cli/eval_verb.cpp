@@ -1,34 +1,34 @@
-#include <torch/torch.h>
-
 #include <cmath>
 #include <memory>
 #include <numbers>
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/progress.h"
-#include "bmojo/cli/torch_verbs.h"
-#include "bmojo/train/evaluate.h"
-#include "bmojo/train/run_folder.h"
+#include "bmojo/cli/engine.h"
+#include "bmojo/data/own_tokenizer.h"
+#include "bmojo/eval/evaluate.h"
+#include "bmojo/model/checkpoint.h"
 
 namespace bmojo {
 namespace {
 
 struct Options {
   Common common;
-  std::string model, task;
-  std::vector<std::string> set, data;
+  EngineChoice choice;
+  std::string task;
+  std::vector<std::string> data;
   int64_t sequences = 1000, batch = 16;
 };
 
-void eval_task(const nn::Model& model, const Options& options) {
+void eval_task(const eval::LanguageModel& model, const Options& options) {
   const auto task = parse_task(options.task);
   require_vocabulary(task, model.config());
-  train::Score total;
+  eval::Score total;
   Progress progress("eval", "sequences", options.common.quiet);
   for (int64_t done = 0; done < options.sequences;) {
     const int64_t rows = std::min(options.batch, options.sequences - done);
     const auto seed = static_cast<uint64_t>(options.common.seed);
-    total += train::score(model, train::draw(task, seed, Split::test, done, rows));
+    total += eval::evaluate(model, draw(task, seed, Split::test, done, rows));
     done += rows;
     progress.update(done, options.sequences);
   }
@@ -47,15 +47,15 @@ void eval_task(const nn::Model& model, const Options& options) {
     fmt::print("answers in the eidetic memory when asked, by layer: {}\n", fmt::join(shares, ", "));
 }
 
-void eval_text(const nn::Model& model, const Options& options) {
+void eval_text(const eval::LanguageModel& model, const Options& options) {
   const TokenData data({options.data.begin(), options.data.end()});
   // A model of the data's own tokenizer may have room for more ids.
-  const bool is_known = train::require_tokenizer_of(checkpoint_folder(options.model), data);
+  const bool is_known = require_tokenizer_of(checkpoint_folder(options.choice.model), data);
   const int64_t own = model.config().vocab_size;
   require(data.vocab_size() == own || (is_known && data.vocab_size() < own),
           "--data: vocabulary must be the model's = {}, got {}", own, data.vocab_size());
   Progress progress("eval", "tok", options.common.quiet);
-  const auto [total, by_position] = train::score_text(
+  const auto [total, by_position] = eval::evaluate_text(
       model, data, [&](int64_t done) { progress.update(done, data.num_tokens()); });
   require(total.num_scored > 0, "--data: must hold a token to predict, got none");
   const double bits = total.nats / std::numbers::ln2 / static_cast<double>(data.num_bytes());
@@ -85,9 +85,8 @@ void eval_text(const nn::Model& model, const Options& options) {
 void run_eval(const Options& options) {
   require(options.task.empty() != options.data.empty(), "eval: --task or --data is needed, got {}",
           options.task.empty() ? "neither" : "both");
-  use_threads(options.common.threads);
-  const auto model = load_model(options.model, options.set);
-  options.task.empty() ? eval_text(model, options) : eval_task(model, options);
+  const auto model = open_model(options.choice, options.common.threads);
+  options.task.empty() ? eval_text(*model, options) : eval_task(*model, options);
 }
 
 }  // namespace
@@ -95,9 +94,7 @@ void run_eval(const Options& options) {
 void add_eval_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* verb = app.add_subcommand("eval", "Accuracy or loss of a checkpoint");
-  verb->add_option("--model", options->model, "Checkpoint folder, or a run's")
-      ->option_text("DIR")
-      ->required();
+  add_engine_flags(*verb, options->choice);
   verb->add_option("--task", options->task, "A synthetic task, on sequences not trained on")
       ->option_text("NAME[:...]");
   verb->add_option("--data", options->data, "Token shards, read as one text")
@@ -106,7 +103,6 @@ void add_eval_verb(CLI::App& app) {
              options->sequences);
   add_number(*verb, {"--batch", "Sequences at once", 1, int64_t{1} << 20, "N [16]"},
              options->batch);
-  add_memory_settings(*verb, options->set);
   add_common(*verb, options->common);
   verb->callback([options] { run_verb([&] { run_eval(*options); }); });
 }

@@ -1,17 +1,14 @@
 // `bmojo explain`: what one sequence was remembered by, as a table, as JSON and as a picture, which
 // tools/explain.py draws.
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <memory>
 #include <optional>
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/progress.h"
-#include "bmojo/cli/explained_realization.h"
-#include "bmojo/cli/explanation.h"
+#include "bmojo/cli/engine.h"
 #include "bmojo/cli/script.h"
-#include "bmojo/cli/torch_verbs.h"
+#include "bmojo/eval/explain.h"
 
 namespace bmojo {
 namespace {
@@ -20,8 +17,8 @@ constexpr int64_t kNotGiven = -1;
 
 struct Options {
   Common common;
-  std::string model, task, ids, out;
-  std::vector<std::string> set;
+  EngineChoice choice;
+  std::string task, ids, out;
   int64_t number = kNotGiven, layer = kNotGiven;
   bool realization = false;
 };
@@ -35,37 +32,31 @@ void check(const Options& options) {
           "explain: --layer cannot be given with --realization; it shows every layer");
 }
 
-train::Batch given_sequence(const std::vector<int64_t>& ids) {
-  auto batch = train::empty_batch(1, std::ssize(ids), /*with_documents=*/false);
-  std::ranges::copy(ids, batch.ids.data_ptr<int64_t>());
-  batch.targets.fill_(kNotScored);
+Batch given_sequence(const std::vector<int64_t>& ids) {
+  auto batch = empty_batch(1, std::ssize(ids), /*with_documents=*/false);
+  batch.ids = ids;
+  std::ranges::fill(batch.targets, kNotScored);
   return batch;
 }
 
-Json numbers(const at::Tensor& x) {
-  return std::vector<int64_t>(x.data_ptr<int64_t>(), x.data_ptr<int64_t>() + x.numel());
-}
-
-// {"task", "ids", "targets"} and all that explain() or explain_realization() tells.
-Json explain_given(const nn::Model& model, const Options& options) {
+// {"task", "ids", "targets"} and the sequence to tell of.
+std::pair<Json, Batch> sequence_given(const Options& options, const Config& config) {
   Json told = {{"task", nullptr}, {"ids", nullptr}};
-  train::Batch sequence;
+  Batch sequence;
   if (options.task.empty()) {
     const auto ids = parse_ids(options.ids);
-    check_ids(ids, model.config(), "--ids");
+    check_ids(ids, config, "--ids");
     sequence = given_sequence(ids);
   } else {
     const auto task = parse_task(options.task);
-    require_vocabulary(task, model.config());
-    sequence = train::draw(task, static_cast<uint64_t>(options.common.seed), Split::test,
-                           std::max<int64_t>(options.number, 0), 1);
+    require_vocabulary(task, config);
+    sequence = draw(task, static_cast<uint64_t>(options.common.seed), Split::test,
+                    std::max<int64_t>(options.number, 0), 1);
     told["task"] = task.text;
-    told["targets"] = numbers(sequence.targets);
+    told["targets"] = sequence.targets;
   }
-  told["ids"] = numbers(sequence.ids);
-  told.update(options.realization ? explain_realization(model, sequence)
-                                  : explain(model, sequence));
-  return told;
+  told["ids"] = sequence.ids;
+  return {std::move(told), std::move(sequence)};
 }
 
 // The part of an answer that tells of a layer; null where the layer has no attention.
@@ -130,13 +121,14 @@ void run_explain(const Options& options) {
   check(options);
   std::optional<Script> script;
   if (!options.out.empty()) script = find_script("explain");
-  use_threads(options.common.threads);
-  const auto model = load_model(options.model, options.set);
-  const int64_t num_layers = model.config().num_layers;
-  require(options.layer < num_layers, "--layer: must be from 0 to {}, got {}", num_layers - 1,
-          options.layer);
-  const int64_t layer = options.layer == kNotGiven ? telling_layer(model.config()) : options.layer;
-  const auto told = explain_given(model, options);
+  const auto model = open_model(options.choice, options.common.threads);
+  const auto& config = model->config();
+  require(options.layer < config.num_layers, "--layer: must be from 0 to {}, got {}",
+          config.num_layers - 1, options.layer);
+  const int64_t layer = options.layer == kNotGiven ? eval::telling_layer(config) : options.layer;
+  auto [told, sequence] = sequence_given(options, config);
+  told.update(options.realization ? explain_realization(options.choice, sequence)
+                                  : eval::explain(*model, sequence));
   if (script) {
     const auto what =
         options.realization ? std::string("--realization") : fmt::format("--layer={}", layer);
@@ -155,9 +147,7 @@ void run_explain(const Options& options) {
 void add_explain_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* verb = app.add_subcommand("explain", "What one sequence was remembered by");
-  verb->add_option("--model", options->model, "Checkpoint folder, or a run's")
-      ->option_text("DIR")
-      ->required();
+  add_engine_flags(*verb, options->choice);
   verb->add_option("--task", options->task, "A sequence of a synthetic task, asked for its answers")
       ->option_text("NAME[:...]");
   add_number(*verb, {"--number", "Which sequence of the task", 0, int64_t{1} << 60, "N [0]"},
@@ -171,7 +161,6 @@ void add_explain_verb(CLI::App& app) {
   verb->add_flag("--realization", options->realization,
                  "The layers as linear systems: poles, memories");
   verb->add_option("--out", options->out, "Also draw it")->option_text("F.png");
-  add_memory_settings(*verb, options->set);
   add_common(*verb, options->common);
   verb->callback([options] { run_verb([&] { run_explain(*options); }); });
 }

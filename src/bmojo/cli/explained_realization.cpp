@@ -1,4 +1,6 @@
-#include "bmojo/cli/explained_realization.h"
+// The layers of a model on one sequence, seen as realizations (docs/realization.md): the poles that
+// each SSM used, what the memories added to each attention's output, and whether what the fixed
+// predictor leaves is white.
 
 #include <torch/torch.h>
 
@@ -9,10 +11,13 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/progress.h"
-#include "bmojo/cli/explanation.h"
+#include "bmojo/cli/torch_verbs.h"
+#include "bmojo/eval/evaluate.h"
+#include "bmojo/eval/explain.h"
 #include "bmojo/nn/innovation.h"
 #include "bmojo/realization/innovations.h"
 #include "bmojo/realization/whiteness.h"
+#include "bmojo/train/source.h"
 
 // Shapes: L tokens of a call, T of the sequence, D width, E channels, N states, H heads, d head
 // size.
@@ -20,6 +25,7 @@
 namespace bmojo {
 namespace {
 
+using eval::kKinds, eval::kMemories;
 using realization::Vector, realization::View;
 
 constexpr int64_t kLeastTokens = 64;
@@ -216,21 +222,36 @@ void require_finite(const nn::Output& out) {
     throw RunError("explain: hidden states must be finite, got NaN or infinity");
 }
 
+// Reads a sequence segment by segment, the memories carried on, and shows each to `visit`.
+void read_segments(const nn::Model& model, const Batch& sequence, nn::CallOptions call,
+                   const std::function<void(const nn::Output& out)>& visit) {
+  nn::State state;
+  for (int64_t from = 0; from < sequence.length; from += eval::kEvalSegment) {
+    const int64_t count = std::min(eval::kEvalSegment, sequence.length - from);
+    const auto part = columns(sequence, from, count);
+    call.wanted = train::wanted_of(model.config(), part);
+    auto out = model.forward(train::tensor_of(part, part.ids), state, call);
+    visit(out);
+    state = std::move(out.state);
+    check_interrupted();
+  }
+}
+
 }  // namespace
 
-Json explain_realization(const nn::Model& model, const train::Batch& sequence) {
+Json explain_realization(const EngineChoice& choice, const Batch& sequence) {
+  const auto model = load_model(choice.model, choice.set);
   const auto& config = model.config();
   require(config.has_ssm() && config.has_attention(),
           "explain: --realization needs a model with an SSM and with attention, got layers {}",
           config.pattern);
-  require(sequence.ids.size(1) >= kLeastTokens,
-          "explain: --realization needs at least {} tokens, got {}", kLeastTokens,
-          sequence.ids.size(1));
+  require(sequence.length >= kLeastTokens,
+          "explain: --realization needs at least {} tokens, got {}", kLeastTokens, sequence.length);
   torch::NoGradGuard no_grad;
   std::vector<Study> studies(model.layers().size());
   nn::CallOptions call;
   call.keep_attention = call.keep_ssm = true;
-  read_segments(model, sequence, call, [&](const nn::Output& out, int64_t, int64_t) {
+  read_segments(model, sequence, call, [&](const nn::Output& out) {
     require_finite(out);
     for (size_t i = 0; i < studies.size(); ++i) studies[i].add(out, i, model);
   });

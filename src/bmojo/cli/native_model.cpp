@@ -43,6 +43,12 @@ std::unique_ptr<eval::LanguageModel> open_model(const EngineChoice& choice, int6
                             static_cast<int>(threads));
 }
 
+// bmojo hands `explain --realization` to bmojo-torch before it comes to this.
+Json explain_realization(const EngineChoice&, const Batch&) {
+  fail("explain: --realization needs --engine torch, got native");
+}
+void print_realization(const Json&) {}
+
 void run_verb(const std::function<void()>& verb) {
   cap_instruction_set();
   verb();

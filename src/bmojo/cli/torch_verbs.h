@@ -13,8 +13,6 @@ namespace bmojo {
 // The verbs that run through torch, one file each.
 void add_bench_verb(CLI::App& app);
 void add_train_verb(CLI::App& app);
-void add_eval_verb(CLI::App& app);
-void add_explain_verb(CLI::App& app);
 
 // Loads a checkpoint folder or the latest of a run, with `--set` of the fields no weight depends
 // on.

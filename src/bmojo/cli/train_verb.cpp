@@ -119,7 +119,7 @@ Job prepare(Recipe recipe, const std::optional<Started>& started, const std::str
     job.config = model_config(job.recipe);
     set_vocabulary(job);
     if (job.data && !job.recipe.init_from.empty())
-      train::require_tokenizer_of(checkpoint_folder(job.recipe.init_from), *job.data);
+      require_tokenizer_of(checkpoint_folder(job.recipe.init_from), *job.data);
   }
   validate(job.config);
   train::check_trainable(job.config);
@@ -186,7 +186,7 @@ void print_result(const train::Trainer& trainer, const Options& options) {
                        {"peak_memory_bytes", peak_memory()},
                        {"out", options.out}});
   fmt::print("{}: step {}, loss {}{}\n", options.out, trainer.num_steps_done(),
-             train::loss_text(trainer.last_loss()),
+             eval::loss_text(trainer.last_loss()),
              best ? fmt::format(", best validation {:.4f}", *best) : "");
   if (!options.quiet)
     say(fmt::format("{} in this call, {:.1f} % of it reading, logging and saving; memory {}",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bmojo/base/function_ref.h"
+#include "bmojo/eval/observer.h"
 #include "bmojo/model/config.h"
 
 namespace bmojo::eval {
@@ -24,6 +25,11 @@ class Memory {
 struct Reading {
   Memory* memory = nullptr;
   std::span<const int64_t> ids;
+  // A document's id for each: where it changes, the memory is emptied first. They are given from a
+  // sequence's first token on, or never (empty).
+  std::span<const int64_t> documents = {};
+  // With eidetic_rule=oracle: the positions to keep, the most wanted first.
+  const std::vector<int64_t>* wanted = nullptr;
 };
 
 // A sequence that was read up to here, what comes next in it, and what writing it needs to go on.
@@ -50,7 +56,8 @@ class LanguageModel {
   virtual std::string weight_type() const { return "f32"; }
   virtual std::unique_ptr<Memory> begin() const = 0;
   // Reads on in every sequence; hidden [Σ tokens, D], sequence by sequence.
-  virtual void forward(std::span<const Reading> readings, float* hidden) const = 0;
+  virtual void forward(std::span<const Reading> readings, float* hidden,
+                       Observer* observer = nullptr) const = 0;
   // What is due next after each token: hidden [n, D] -> logits [n, V].
   virtual void logits(const float* hidden, int64_t n, float* out) const = 0;
   // task(0) … task(n - 1) on the engine's threads.

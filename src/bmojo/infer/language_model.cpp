@@ -7,12 +7,14 @@
 
 namespace bmojo::infer {
 
-void NativeLanguageModel::forward(std::span<const eval::Reading> readings, float* hidden) const {
+void NativeLanguageModel::forward(std::span<const eval::Reading> readings, float* hidden,
+                                  eval::Observer* observer) const {
   thread_local std::vector<Input> inputs;
   inputs.clear();
   for (const auto& reading : readings)
-    inputs.push_back({&static_cast<StateMemory*>(reading.memory)->state, reading.ids});
-  model_->forward(inputs, hidden);
+    inputs.push_back({&static_cast<StateMemory*>(reading.memory)->state, reading.ids,
+                      reading.documents, reading.wanted});
+  model_->forward(inputs, hidden, observer);
 }
 
 void NativeLanguageModel::save(const eval::Continuation& from,

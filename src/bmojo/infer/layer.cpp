@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bmojo/infer/tell.h"
 #include "bmojo/kernels/causal_conv.h"
 #include "bmojo/kernels/eidetic_bias.h"
 #include "bmojo/kernels/innovation.h"
@@ -138,7 +139,7 @@ void select(const Call& c, const MemoryShape& shape) {
                         epsilon + run.first, tails + i * k * D, parallel);
     std::copy_n(tails + i * k * D, k * D, state.outputs.data());
     remember_eidetic(shape, state, run.position,
-                     {epsilon + run.first, static_cast<size_t>(run.count())}, run.ids,
+                     {epsilon + run.first, static_cast<size_t>(run.count())}, run.ids, run.wanted,
                      ws.selection[static_cast<size_t>(i)]);
   });
 }
@@ -296,12 +297,14 @@ void attend(const Call& c, const PackedLayer& w, int64_t layer) {
   }
   float* mixed = room(ws.mixed, c.T * width);
   attend_all(c, w, shape, q, mixed);
+  if (c.observer != nullptr && c.observer->asks_attention()) tell_attention(c, w, shape, q);
   map(c, w.o, {mixed, width}, c.T, ws.change);
   for (const auto& run : c.runs)
     remember_window(shape, state_of(run, layer), run.position, run.count(),
                     ws.kv.data() + run.first * shape.row);
   if (shape.fading.m_f > 0) fade(c, w, shape);
   if (shape.eidetic > 0) select(c, shape);
+  if (c.observer != nullptr) tell_pieces(c, shape);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "bmojo/eval/observer.h"
 #include "bmojo/infer/state.h"
 #include "bmojo/infer/weights.h"
 #include "bmojo/kernels/memory_attention_step.h"
@@ -18,7 +19,9 @@ struct Run {
   State* state = nullptr;
   std::span<const int64_t> ids;
   int64_t first = 0;
-  int64_t position = 0;  // of the first, in its document
+  int64_t position = 0;                          // of the first, in its document
+  int64_t sequence = 0, column = 0;              // whose it is, and where in the input
+  const std::vector<int64_t>* wanted = nullptr;  // of eidetic_rule=oracle
 
   int64_t count() const { return std::ssize(ids); }
 };
@@ -52,6 +55,7 @@ struct Call {
   int64_t T;
   Workspace& ws;
   const kernels::ParallelFor& parallel;
+  eval::Observer* observer = nullptr;
 };
 
 // What is the same for all layers: positions and rotary angles.

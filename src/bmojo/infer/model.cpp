@@ -15,7 +15,12 @@ namespace {
 // bound by arithmetic, few enough for what lies between layers to stay small.
 constexpr int64_t kTokensAtOnce = 512;
 
+bool is_told(const Config& c) {
+  return c.eidetic_rule == "oracle" && c.eidetic_tokens > 0 && c.has(LayerKind::bmojo);
+}
+
 void check(std::span<const Input> inputs, const Config& config) {
+  const bool needs_wanted = is_told(config);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto& input = inputs[i];
     for (size_t j = 0; j < i; ++j)
@@ -24,10 +29,34 @@ void check(std::span<const Input> inputs, const Config& config) {
     require(std::ssize(input.state->layers) == config.num_layers,
             "forward: state must have {} layers, got {}; begin() makes one", config.num_layers,
             input.state->layers.size());
+    require(!needs_wanted || input.wanted != nullptr,
+            "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; use "
+            "train --task or eval --task");
+    require(input.documents.empty() || input.documents.size() == input.ids.size(),
+            "forward: documents must be one a token = {}, got {}", input.ids.size(),
+            input.documents.size());
+    require(input.documents.empty() || input.state->position == 0 ||
+                input.state->document != memory::kUnnamed,
+            "forward: documents must be given from a row's first token on, got them after {}",
+            input.state->position);
     for (const auto id : input.ids)
       require(id >= 0 && id < config.vocab_size, "forward: ids must be from 0 to {}, got {}",
               config.vocab_size - 1, id);
   }
+}
+
+// Where another document begins, its state does too. Returns how many of the tokens from `done` on
+// are of this document, at most `most`.
+int64_t enter_document(const Input& input, const Config& config, int64_t done, int64_t most) {
+  most = std::min(most, std::ssize(input.ids) - done);
+  if (input.documents.empty()) return most;
+  const auto rest = input.documents.subspan(static_cast<size_t>(done), static_cast<size_t>(most));
+  auto& state = *input.state;
+  if (state.position > 0 && state.document != rest[0]) state = initial_state(config);
+  state.document = rest[0];
+  const auto end =
+      std::ranges::find_if(rest, [&](int64_t document) { return document != rest[0]; });
+  return end - rest.begin();
 }
 
 }  // namespace
@@ -37,17 +66,13 @@ Model::Model(const TensorFolder& tensors, Config config, std::optional<WeightTyp
     : pool_(std::make_unique<ThreadPool>(threads_of(threads))),
       weights_(tensors, std::move(config), type, kernels::ParallelFor(*pool_)) {
   const auto& c = weights_.config;
-  require(
-      c.eidetic_rule != "oracle" || c.eidetic_tokens == 0 || !c.has(LayerKind::bmojo),
-      "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; use bmojo "
-      "eval --task");
   if (c.rope_theta > 0 && c.has_attention())
     frequencies_ = kernels::rotary_frequencies(c.head_size / 2, c.rope_theta);
   for (const double weight : kernels::predictor_weights(c.predictor_taps, c.predictor_decay))
     predictor_.push_back(static_cast<float>(weight));
 }
 
-void Model::forward(std::span<const Input> inputs, float* hidden) const {
+void Model::forward(std::span<const Input> inputs, float* hidden, eval::Observer* observer) const {
   const auto& c = config();
   check(inputs, c);
   thread_local Workspace ws;
@@ -71,18 +96,23 @@ void Model::forward(std::span<const Input> inputs, float* hidden) const {
     runs.clear();
     int64_t T = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const int64_t left = std::ssize(inputs[i].ids) - done[i];
-      if (left == 0) continue;
-      const int64_t position = inputs[i].state->position;
-      const int64_t count = memory::piece_length(position, std::min(left, share), w);
+      const auto& input = inputs[i];
+      if (done[i] == std::ssize(input.ids)) continue;
+      const int64_t left = enter_document(input, c, done[i], share);
+      const int64_t position = input.state->position;
+      const int64_t count = memory::piece_length(position, left, w);
       runs.push_back(
-          {inputs[i].state,
-           inputs[i].ids.subspan(static_cast<size_t>(done[i]), static_cast<size_t>(count)), T,
-           position});
+          {.state = input.state,
+           .ids = input.ids.subspan(static_cast<size_t>(done[i]), static_cast<size_t>(count)),
+           .first = T,
+           .position = position,
+           .sequence = static_cast<int64_t>(i),
+           .column = done[i],
+           .wanted = is_told(c) ? input.wanted : nullptr});
       T += count;
     }
     if (std::ssize(ws.x) < T * D) ws.x.resize(static_cast<size_t>(T * D));
-    const Call call{weights_, frequencies_, predictor_, runs, T, ws, parallel};
+    const Call call{weights_, frequencies_, predictor_, runs, T, ws, parallel, observer};
     for (const auto& run : runs)
       for (int64_t t = 0; t < run.count(); ++t)
         weights_.embed(run.ids[static_cast<size_t>(t)], ws.x.data() + (run.first + t) * D);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bmojo/base/thread_pool.h"
+#include "bmojo/eval/observer.h"
 #include "bmojo/infer/state.h"
 #include "bmojo/infer/weights.h"
 
@@ -16,6 +17,9 @@ namespace bmojo::infer {
 struct Input {
   State* state = nullptr;
   std::span<const int64_t> ids;
+  // As in eval::Reading: each token's document, and what eidetic_rule=oracle keeps.
+  std::span<const int64_t> documents = {};
+  const std::vector<int64_t>* wanted = nullptr;
 };
 
 // A model that reads, without torch. Immutable: any number of threads may read with it, each with
@@ -37,7 +41,8 @@ class Model {
   // Reads on in every sequence; hidden [Σ tokens, D] after the last norm, sequence by sequence.
   // Error where an id is not of the vocabulary; the states are then as before. Where memory runs
   // out (std::bad_alloc) they are of no more use.
-  void forward(std::span<const Input> inputs, float* hidden) const;
+  void forward(std::span<const Input> inputs, float* hidden,
+               eval::Observer* observer = nullptr) const;
   // hidden [n, D] -> out [n, V]
   void logits(const float* hidden, int64_t n, float* out) const;
 

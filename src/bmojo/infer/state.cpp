@@ -46,6 +46,19 @@ void turn_fading(const memory::FadingMemory& fading, int64_t row, std::vector<fl
   std::copy_n(in_use + fading.m_f * row, collected * row, in_use + kept * row);
 }
 
+// Of what is wanted, the most first, the m that are there; places in `positions`, by time. What was
+// left out once is never needed again: what was wanted more stays.
+void keep_wanted(const std::vector<int64_t>& wanted, const std::vector<int64_t>& positions,
+                 int64_t m, std::vector<int64_t>& kept) {
+  kept.clear();
+  for (const auto position : wanted) {
+    if (std::ssize(kept) == m) break;
+    const auto at = std::ranges::lower_bound(positions, position);
+    if (at != positions.end() && *at == position) kept.push_back(at - positions.begin());
+  }
+  std::ranges::sort(kept);
+}
+
 template <typename Items>
 void take(Items& items, const std::vector<int64_t>& kept) {
   // Places rise, so each moves to the front without meeting another.
@@ -150,18 +163,23 @@ void remember_fading(const MemoryShape& shape, LayerState& state, int64_t positi
 
 void remember_eidetic(const MemoryShape& shape, LayerState& state, int64_t position,
                       std::span<const float> innovation, std::span<const int64_t> ids,
-                      SelectionScratch& scratch) {
+                      const std::vector<int64_t>* wanted, SelectionScratch& scratch) {
   auto& set = state.running;
   for (size_t i = 0; i < innovation.size(); ++i) {
     set.innovation.push_back(innovation[i]);
     set.position.push_back(position + static_cast<int64_t>(i));
     set.token.push_back(ids[i]);
   }
-  scratch.ranks.clear();
-  for (size_t i = 0; i < set.position.size(); ++i)
-    scratch.ranks.push_back(memory::eidetic_rank(shape.config->eidetic_rule, shape.layer,
-                                                 set.innovation[i], set.position[i], set.token[i]));
-  kernels::keep_largest(scratch.ranks, shape.eidetic, scratch.kept, scratch.order);
+  if (wanted != nullptr) {
+    keep_wanted(*wanted, set.position, shape.eidetic, scratch.kept);
+  } else {
+    scratch.ranks.clear();
+    for (size_t i = 0; i < set.position.size(); ++i)
+      scratch.ranks.push_back(memory::eidetic_rank(shape.config->eidetic_rule, shape.layer,
+                                                   set.innovation[i], set.position[i],
+                                                   set.token[i]));
+    kernels::keep_largest(scratch.ranks, shape.eidetic, scratch.kept, scratch.order);
+  }
   take(set.innovation, scratch.kept);
   take(set.position, scratch.kept);
   take(set.token, scratch.kept);

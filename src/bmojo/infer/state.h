@@ -21,7 +21,8 @@ using LayerState = memory::LayerState<std::vector<float>, std::vector<int64_t>>;
 
 // A sequence that has been read up to here. A value: a copy goes its own way.
 struct State {
-  int64_t position = 0;  // tokens read
+  int64_t position = 0;                 // tokens read of its document
+  int64_t document = memory::kUnnamed;  // its id, where ids are given
   std::vector<LayerState> layers;
 };
 
@@ -94,9 +95,10 @@ struct SelectionScratch {
   std::vector<double> ranks;
   std::vector<int64_t> kept, order;
 };
-// Innovation Selection among the running set and the piece's tokens.
+// Innovation Selection among the running set and the piece's tokens; with `wanted`, of these
+// positions the first m_e that were read.
 void remember_eidetic(const MemoryShape& shape, LayerState& state, int64_t position,
                       std::span<const float> innovation, std::span<const int64_t> ids,
-                      SelectionScratch& scratch);
+                      const std::vector<int64_t>* wanted, SelectionScratch& scratch);
 
 }  // namespace bmojo::infer

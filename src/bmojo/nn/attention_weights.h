@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bmojo/eval/observer.h"
 #include "bmojo/nn/layout.h"
 
 // Shapes: T tokens of a call, H query heads, G key/value heads, d head size, P pieces, S keys a
@@ -24,13 +25,8 @@ struct AttentionInput {
   at::Tensor mixed;        // [T, H, d] Σ_j a_j v_j
 };
 
-enum class Memory { eidetic, fading, window };
-
-// A key as a person knows it: where in the document its token stands, and what remembers it.
-struct SeenKey {
-  Memory memory;
-  int64_t position;
-};
+using Memory = eval::MemoryKind;
+using eval::SeenKey;
 
 // What one token attended to, the keys in the order of the layer.
 struct AttentionWeights {

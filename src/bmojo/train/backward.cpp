@@ -14,9 +14,9 @@ double backward(const nn::Model& model, const Batch& batch, const Segments& segm
   for (int64_t i = 0; i < segments.count; ++i) {
     const auto part = columns(batch, i * segments.length, segments.length);
     call.documents = part.documents;
-    auto out = model.forward(part.ids, state, call);
+    auto out = model.forward(tensor_of(part, part.ids), state, call);
     state = std::move(out.state);
-    const auto loss = model.loss(out.hidden, part.targets, scale);
+    const auto loss = model.loss(out.hidden, tensor_of(part, part.targets), scale);
     total = total.defined() ? total + loss : loss;
   }
   total.backward();

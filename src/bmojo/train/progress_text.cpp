@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "bmojo/base/progress.h"
-#include "bmojo/train/evaluate.h"
+#include "bmojo/eval/evaluate.h"
 
 namespace bmojo::train {
 
@@ -13,7 +13,7 @@ std::string progress_text(const ProgressNumbers& n) {
   auto text = fmt::format("step {}/{}", n.step, n.num_steps);
   if (n.micro_batch > 0) text += fmt::format(" + {} %", 100 * n.micro_batch / n.num_micro);
   if (!n.is_first)
-    text += fmt::format("  loss {}  {}  {} left", loss_text(n.loss),
+    text += fmt::format("  loss {}  {}  {} left", eval::loss_text(n.loss),
                         si(n.tokens_per_second, "tok/s"), clock_text(n.seconds_left));
   return text + "  " + si(static_cast<double>(n.memory), "B");
 }

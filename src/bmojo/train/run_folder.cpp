@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <tuple>
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
@@ -368,40 +367,6 @@ void remove_unfinished(const fs::path& run) {
   for (const auto& entry : fs::directory_iterator(run))
     if (is_unfinished(entry.path())) leftovers.push_back(entry.path());
   for (const auto& path : leftovers) remove_path(path);
-}
-
-Json load_progress(const fs::path& checkpoint) {
-  const auto path = checkpoint / kProgressFile;
-  return parse_json(read_text(path), path.string());
-}
-
-bool require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
-  std::string name, digest;
-  const auto digests = tokenizer_digests(checkpoint, data.tokenizer_name());
-  if (!digests.empty()) {
-    for (const auto& [file, known] : digests)
-      if (known == data.tokenizer_digest()) return true;
-    std::tie(name, digest) = *digests.begin();
-  } else {  // Bytes have no file, but a run knows what it read.
-    if (!fs::exists(checkpoint / kProgressFile)) return false;
-    const auto progress = load_progress(checkpoint);
-    if (!progress.is_object() || !progress.contains("tokenizer") ||
-        progress.at("tokenizer").is_null())
-      return false;
-    const auto& known = progress.at("tokenizer");
-    const auto field = [&](const char* key) {
-      require(known.is_object() && known.contains(key) && known.at(key).is_string(),
-              "{}: tokenizer must have a {} in quotes, got {}",
-              printable((checkpoint / kProgressFile).string()), key, printable(known.dump()));
-      return known.at(key).get<std::string>();
-    };
-    name = field("name");
-    digest = field("digest");
-  }
-  require(digest == data.tokenizer_digest(),
-          "--data: must be of the model's tokenizer, {} {}, got {} {}", printable(name), digest,
-          printable(data.tokenizer_name()), printable(data.tokenizer_digest()));
-  return true;
 }
 
 void require_same_run(const fs::path& run, int64_t step, const Recipe& recipe, const Source& source,

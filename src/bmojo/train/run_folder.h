@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bmojo/base/json.h"
-#include "bmojo/data/shards.h"
+#include "bmojo/data/own_tokenizer.h"
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/tokenizer_files.h"
 #include "bmojo/nn/adamw.h"
@@ -30,7 +30,6 @@ inline constexpr const char* kLockFile = "lock";
 inline constexpr const char* kRecordFile = "run.json";
 inline constexpr const char* kMetricsFile = "metrics.jsonl";
 inline constexpr const char* kManifestFile = "manifest.json";
-inline constexpr const char* kProgressFile = "train.json";
 
 // What the names in run.toml stood for when the run was started.
 struct Record {
@@ -65,10 +64,6 @@ void mark(const std::filesystem::path& run, int64_t latest, int64_t best);
 // Removes all but the newest `keep` (0: none is removed); `latest` and `best` always stay.
 void prune(const std::filesystem::path& run, int64_t keep);
 
-// Error where a checkpoint was trained on text of another tokenizer than `data`'s. False where
-// nothing is known of its tokenizer.
-bool require_tokenizer_of(const std::filesystem::path& checkpoint, const TokenData& data);
-
 // The newest step whose files are those of its manifest; nothing where no step was ever saved.
 // RunError where steps are gone or none is whole. `say` is told which ones were skipped.
 std::optional<int64_t> find_checkpoint(const std::filesystem::path& run,
@@ -79,7 +74,6 @@ std::string newest_step_name(const std::filesystem::path& run, int64_t until);
 // Removes what a killed run left behind, and nothing else.
 void remove_unfinished(const std::filesystem::path& run);
 
-Json load_progress(const std::filesystem::path& checkpoint);
 // Error, with the difference, where a step was made with another recipe, other data or another
 // model.
 void require_same_run(const std::filesystem::path& run, int64_t step, const Recipe& recipe,

@@ -3,7 +3,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <set>
 
 #include "bmojo/base/error.h"
 #include "bmojo/nn/linear_cross_entropy.h"
@@ -16,70 +15,17 @@ static_assert(kNotScored == nn::kUnscored);
 // Validation rows of an endless stream are read this long.
 constexpr int64_t kEndlessValidation = 8192;
 
-void count_scored(Batch& batch) {
-  const std::span targets(batch.targets.data_ptr<int64_t>(), batch.targets.numel());
-  batch.num_scored = std::ranges::count_if(targets, [](int64_t id) { return id != kNotScored; });
-}
-
-std::vector<int64_t> positions_wanted(std::span<const int64_t> sources) {
-  std::set<int64_t> due, before;
-  for (const auto source : sources)
-    if (source != kNoSource) due.insert(source);
-  for (const auto source : due)
-    if (source > 0 && !due.contains(source - 1)) before.insert(source - 1);
-  std::vector<int64_t> wanted(due.begin(), due.end());
-  wanted.insert(wanted.end(), before.begin(), before.end());
-  return wanted;
-}
-
 }  // namespace
 
-Batch empty_batch(int64_t rows, int64_t length, bool with_documents) {
-  Batch batch;
-  batch.ids = at::empty({rows, length}, at::kLong);
-  batch.targets = at::empty({rows, length}, at::kLong);
-  if (with_documents) batch.documents.resize(rows * length);
-  return batch;
-}
-
-Reading row_of(Batch& batch, int64_t row) {
-  const auto length = batch.ids.size(1);
-  const auto part = [&](int64_t* all) { return std::span(all + row * length, length); };
-  return {part(batch.ids.data_ptr<int64_t>()), part(batch.targets.data_ptr<int64_t>()),
-          batch.documents.empty() ? std::span<int64_t>() : part(batch.documents.data())};
-}
-
-Batch columns(const Batch& batch, int64_t from, int64_t count) {
-  const int64_t rows = batch.ids.size(0), length = batch.ids.size(1);
-  if (count == length) return batch;
-  Batch part = empty_batch(rows, count, !batch.documents.empty());
-  part.ids.copy_(batch.ids.narrow(1, from, count));
-  part.targets.copy_(batch.targets.narrow(1, from, count));
-  for (int64_t row = 0; row < rows && !batch.documents.empty(); ++row)
-    std::copy_n(batch.documents.begin() + row * length + from, count,
-                part.documents.begin() + row * count);
-  if (batch.sources.defined()) part.sources = batch.sources.narrow(1, from, count);
-  part.wanted = batch.wanted;
-  count_scored(part);
-  return part;
+at::Tensor tensor_of(const Batch& batch, const std::vector<int64_t>& numbers) {
+  return at::from_blob(const_cast<int64_t*>(numbers.data()),  // only read
+                       {batch.num_rows, batch.length}, at::kLong)
+      .clone();
 }
 
 std::vector<std::vector<int64_t>> wanted_of(const Config& config, const Batch& batch) {
   if (config.eidetic_rule == "oracle") return batch.wanted;
   return {};
-}
-
-Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t count) {
-  auto batch = empty_batch(count, task.length, /*with_documents=*/false);
-  batch.sources = at::empty_like(batch.ids);
-  for (int64_t i = 0; i < count; ++i) {
-    const auto out = row_of(batch, i);
-    const std::span sources(batch.sources.data_ptr<int64_t>() + i * task.length, task.length);
-    draw(task, seed, split, first + i, {out.ids, out.targets, sources});
-    batch.wanted.push_back(positions_wanted(sources));
-  }
-  count_scored(batch);
-  return batch;
 }
 
 std::shared_ptr<const TokenData> open_data(const std::vector<std::string>& names) {

@@ -7,35 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "bmojo/data/packing.h"
-#include "bmojo/data/task.h"
+#include "bmojo/data/batch.h"
 #include "bmojo/train/recipe.h"
 
 namespace bmojo::train {
 
-// Rows of tokens with what is due at each; kNotScored where nothing is due.
-struct Batch {
-  at::Tensor ids, targets;         // [B, L] int64
-  std::vector<int64_t> documents;  // [B * L]; empty: each row is one document
-  at::Tensor sources;              // [B, L] of a task: where what is due stands, or kNoSource
-  // Of a task: the positions that answers need in each whole row, first what is due, then the token
-  // before it, which it is known by.
-  std::vector<std::vector<int64_t>> wanted;
-  int64_t num_scored = 0;
-};
-
-// One to be filled, row by row.
-Batch empty_batch(int64_t rows, int64_t length, bool with_documents);
-Reading row_of(Batch& batch, int64_t row);
-
-// Tokens [from, from + count) of every row.
-Batch columns(const Batch& batch, int64_t from, int64_t count);
+// Numbers [B, L] of a batch as a tensor of its own.
+at::Tensor tensor_of(const Batch& batch, const std::vector<int64_t>& numbers);
 
 // What a model is told to keep: with eidetic_rule=oracle what the answers need, else nothing.
 std::vector<std::vector<int64_t>> wanted_of(const Config& config, const Batch& batch);
-
-// Sequences [first, first + count) of a task.
-Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t count);
 
 // Shards, or folders of them.
 std::shared_ptr<const TokenData> open_data(const std::vector<std::string>& names);

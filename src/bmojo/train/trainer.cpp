@@ -11,7 +11,8 @@
 #include "bmojo/base/file.h"
 #include "bmojo/base/memory.h"
 #include "bmojo/base/printable.h"
-#include "bmojo/nn/sample.h"
+#include "bmojo/eval/generate.h"
+#include "bmojo/nn/language_model.h"
 #include "bmojo/train/backward.h"
 #include "bmojo/train/progress_text.h"
 
@@ -38,13 +39,6 @@ class Stopwatch {
   double& total_;
   double start_ = now();
 };
-
-size_t num_eidetic_layers(const Config& config) {
-  size_t count = 0;
-  for (int64_t i = 0; i < config.num_layers; ++i)
-    count += config.kind(i) == LayerKind::bmojo && config.eidetic_tokens > 0;
-  return count;
-}
 
 double norm_of(double a, double b) { return std::sqrt(a * a + b * b); }
 
@@ -204,17 +198,19 @@ StepReport Trainer::step() {
   return report;
 }
 
-Score Trainer::validate() const {
-  Score total;
+eval::Score Trainer::validate() const {
+  eval::Score total;
+  const auto reader = nn::make_language_model(model_);
   const int64_t rows = source_.num_validation_rows();
   int64_t turn = 0;
   for (int64_t row = 0; row < rows; row += recipe_.micro_batch, ++turn)
     if (turn % workers_.count() == workers_.rank())
-      total += score(model_, source_.validation(row, std::min(recipe_.micro_batch, rows - row)));
+      total += eval::evaluate(*reader,
+                              source_.validation(row, std::min(recipe_.micro_batch, rows - row)));
   std::vector<double> parts = {total.nats, static_cast<double>(total.num_scored),
                                static_cast<double>(total.num_right)};
   // A worker without a turn has counted nothing, not even layers.
-  if (source_.is_task()) total.num_held.resize(num_eidetic_layers(model_.config()));
+  if (source_.is_task()) total.num_held.resize(eval::eidetic_layers(model_.config()).size());
   parts.insert(parts.end(), total.num_held.begin(), total.num_held.end());
   const auto sums = workers_.sum(parts);
   return {sums[0], static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2]),
@@ -373,7 +369,8 @@ Json Trainer::memories() const {
 
 void Trainer::show(const StepReport& report) {
   if (validation_) {
-    auto text = fmt::format("step {}: validation loss {}", step_, loss_text(validation_->loss()));
+    auto text =
+        fmt::format("step {}: validation loss {}", step_, eval::loss_text(validation_->loss()));
     if (source_.is_task())
       text += fmt::format(", accuracy {:.2f} %", 100 * validation_->accuracy());
     line_.say(text);
@@ -428,18 +425,19 @@ std::string Trainer::text_of(const std::vector<int64_t>& ids) const {
 
 void Trainer::show_sample() {
   if (!workers_.first() || around_.quiet) return;
-  torch::NoGradGuard no_grad;
   const auto row =
       source_.num_validation_rows() > 0 ? source_.validation(0, 1) : source_.train(step_, 0, 1);
-  const auto prompt = row.ids[0].slice(0, 0, std::min<int64_t>(64, row.ids.size(1)));
-  const std::vector<int64_t> ids(prompt.data_ptr<int64_t>(),
-                                 prompt.data_ptr<int64_t>() + prompt.numel());
-  nn::SampleOptions options;
+  const auto first = row.ids.begin();
+  const std::vector<int64_t> ids(first, first + std::min<int64_t>(64, row.length));
+  const auto writer = nn::make_language_model(model_);
+  eval::GenerateOptions options;
   options.max_tokens = recipe_.sample_tokens;
-  options.temperature = 0.8;
+  options.sampling.temperature = 0.8;
   try {
-    const auto sample =
-        nn::sample(model_, nn::read_prompt(model_, ids), options, static_cast<uint64_t>(step_));
+    auto from = eval::begin(*writer);
+    from.seed = static_cast<uint64_t>(step_);
+    eval::read_prompt(*writer, ids, from);
+    const auto sample = eval::generate(*writer, from, options, /*tokenizer=*/nullptr);
     line_.say(
         fmt::format("--- sample at step {}\n{}|{}\n---", step_, text_of(ids), text_of(sample.ids)));
   } catch (const RunError& failure) {

@@ -10,9 +10,9 @@
 
 #include "bmojo/base/progress.h"
 #include "bmojo/data/tokenizer.h"
+#include "bmojo/eval/evaluate.h"
 #include "bmojo/nn/adamw.h"
 #include "bmojo/nn/model.h"
-#include "bmojo/train/evaluate.h"
 #include "bmojo/train/gradient_buckets.h"
 #include "bmojo/train/recipe.h"
 #include "bmojo/train/run_folder.h"
@@ -77,8 +77,8 @@ class Trainer {
   Json memories() const;
   void show(const StepReport& report);
   void show_line(int64_t micro_batch = 0);
-  Score validate() const;  // every worker its part
-  bool validate_now();     // whether it is the best so far
+  eval::Score validate() const;  // every worker its part
+  bool validate_now();           // whether it is the best so far
   void show_sample();
   std::string text_of(const std::vector<int64_t>& ids) const;
   void save();
@@ -109,9 +109,9 @@ class Trainer {
   double last_loss_ = 0, tokens_per_second_ = 0;
   std::optional<double> best_loss_;
   int64_t best_step_ = -1;
-  std::optional<Score> validation_;  // of this step
-  double accuracy_ = 0;              // of the last validation
-  double seconds_before_ = 0;        // of the run before it was resumed
+  std::optional<eval::Score> validation_;  // of this step
+  double accuracy_ = 0;                    // of the last validation
+  double seconds_before_ = 0;              // of the run before it was resumed
   double started_ = 0, saved_at_ = 0;
   double pace_ = 0, step_done_at_ = 0;  // of this process: seconds a step; when the last one ended
   Overhead overhead_, logged_;          // so far; by the last line of metrics

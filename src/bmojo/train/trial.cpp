@@ -7,10 +7,11 @@
 #include <functional>
 #include <vector>
 
+#include "bmojo/eval/evaluate.h"
 #include "bmojo/nn/adamw.h"
+#include "bmojo/nn/language_model.h"
 #include "bmojo/nn/model.h"
 #include "bmojo/train/backward.h"
-#include "bmojo/train/evaluate.h"
 
 namespace bmojo::train {
 namespace {
@@ -45,7 +46,8 @@ Trial try_steps(const Config& config, const Source& source, const TrialShape& sh
     }
     trial.update_seconds = seconds_of([&] { optimizer.step(); });
   }
-  trial.scoring_seconds = seconds_of([&] { score(model, batch); });
+  trial.scoring_seconds =
+      seconds_of([&] { eval::evaluate(*nn::make_language_model(model), batch); });
   return trial;
 }
 

@@ -1,0 +1,76 @@
+#include "bmojo/data/batch.h"
+
+#include <algorithm>
+#include <set>
+
+namespace bmojo {
+namespace {
+
+std::vector<int64_t> positions_wanted(std::span<const int64_t> sources) {
+  std::set<int64_t> due, before;
+  for (const auto source : sources)
+    if (source != kNoSource) due.insert(source);
+  for (const auto source : due)
+    if (source > 0 && !due.contains(source - 1)) before.insert(source - 1);
+  std::vector<int64_t> wanted(due.begin(), due.end());
+  wanted.insert(wanted.end(), before.begin(), before.end());
+  return wanted;
+}
+
+// Row `row` of [B, length]; empty where there are none.
+std::span<int64_t> part(std::vector<int64_t>& all, int64_t row, int64_t length) {
+  if (all.empty()) return {};
+  return {all.data() + row * length, static_cast<size_t>(length)};
+}
+
+}  // namespace
+
+Batch empty_batch(int64_t rows, int64_t length, bool with_documents) {
+  Batch batch{.num_rows = rows, .length = length};
+  const auto size = static_cast<size_t>(rows * length);
+  batch.ids.resize(size);
+  batch.targets.resize(size);
+  if (with_documents) batch.documents.resize(size);
+  return batch;
+}
+
+Reading row_of(Batch& batch, int64_t row) {
+  return {part(batch.ids, row, batch.length), part(batch.targets, row, batch.length),
+          part(batch.documents, row, batch.length)};
+}
+
+void count_scored(Batch& batch) {
+  batch.num_scored = std::ssize(batch.targets) - std::ranges::count(batch.targets, kNotScored);
+}
+
+Batch columns(const Batch& batch, int64_t from, int64_t count) {
+  if (count == batch.length) return batch;
+  Batch out{.num_rows = batch.num_rows, .length = count, .wanted = batch.wanted};
+  const auto cut = [&](const std::vector<int64_t>& all, std::vector<int64_t>& to) {
+    for (int64_t row = 0; row < batch.num_rows && !all.empty(); ++row) {
+      const auto first = all.begin() + row * batch.length + from;
+      to.insert(to.end(), first, first + count);
+    }
+  };
+  cut(batch.ids, out.ids);
+  cut(batch.targets, out.targets);
+  cut(batch.documents, out.documents);
+  cut(batch.sources, out.sources);
+  count_scored(out);
+  return out;
+}
+
+Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t count) {
+  auto batch = empty_batch(count, task.length, /*with_documents=*/false);
+  batch.sources.resize(batch.ids.size());
+  for (int64_t i = 0; i < count; ++i) {
+    const auto out = row_of(batch, i);
+    const auto sources = part(batch.sources, i, task.length);
+    draw(task, seed, split, static_cast<uint64_t>(first + i), {out.ids, out.targets, sources});
+    batch.wanted.push_back(positions_wanted(sources));
+  }
+  count_scored(batch);
+  return batch;
+}
+
+}  // namespace bmojo

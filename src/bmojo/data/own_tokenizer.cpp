@@ -1,0 +1,48 @@
+#include "bmojo/data/own_tokenizer.h"
+
+#include <string>
+#include <tuple>
+
+#include "bmojo/base/error.h"
+#include "bmojo/base/input.h"
+#include "bmojo/base/printable.h"
+#include "bmojo/data/tokenizer.h"
+
+namespace bmojo {
+namespace fs = std::filesystem;
+
+Json load_progress(const fs::path& checkpoint) {
+  const auto path = checkpoint / kProgressFile;
+  return parse_json(read_text(path), path.string());
+}
+
+bool require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
+  std::string name, digest;
+  const auto digests = tokenizer_digests(checkpoint, data.tokenizer_name());
+  if (!digests.empty()) {
+    for (const auto& [file, known] : digests)
+      if (known == data.tokenizer_digest()) return true;
+    std::tie(name, digest) = *digests.begin();
+  } else {  // Bytes have no file, but a run knows what it read.
+    if (!fs::exists(checkpoint / kProgressFile)) return false;
+    const auto progress = load_progress(checkpoint);
+    if (!progress.is_object() || !progress.contains("tokenizer") ||
+        progress.at("tokenizer").is_null())
+      return false;
+    const auto& known = progress.at("tokenizer");
+    const auto field = [&](const char* key) {
+      require(known.is_object() && known.contains(key) && known.at(key).is_string(),
+              "{}: tokenizer must have a {} in quotes, got {}",
+              printable((checkpoint / kProgressFile).string()), key, printable(known.dump()));
+      return known.at(key).get<std::string>();
+    };
+    name = field("name");
+    digest = field("digest");
+  }
+  require(digest == data.tokenizer_digest(),
+          "--data: must be of the model's tokenizer, {} {}, got {} {}", printable(name), digest,
+          printable(data.tokenizer_name()), printable(data.tokenizer_digest()));
+  return true;
+}
+
+}  // namespace bmojo
