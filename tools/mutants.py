@@ -1068,6 +1068,13 @@ MUTANTS = [
         "a packed checkpoint refuses the states of the plain one",
     ),
     Mutant(
+        "run-file-control-characters", "base/run_file.cpp",
+        "require((byte >= 0x20 && byte != 0x7f) || byte == '\\t',",
+        "require(true,",
+        "base/run_file RunFile.ControlCharactersAreRefused",
+        "a text of a run file may hold what cannot be written again",
+    ),
+    Mutant(
         "cached-files-not-available", "base/memory.cpp",
         'used -= number_in(folder / "memory.stat", key, 0);',
         'used -= 0 * number_in(folder / "memory.stat", key, 0);',

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bmojo/base/error.h"
+#include "tests/temp_folder.h"
 
 namespace bmojo {
 namespace {
@@ -37,6 +38,19 @@ TEST(RunFile, OtherTablesAreRefusedByLine) {
   EXPECT_EQ(refused("[]"), "s:1: table must be a name in [ ], got '[]'");
   EXPECT_EQ(refused("[[a]]"), "s:1: table must be a name in [ ], got '[[a]]'");
   EXPECT_EQ(refused("[a] b = 1"), "s:1: line must end behind the table's name, got 'b = 1'");
+}
+
+// TOML has them as escapes only, and so have we: what is read can be written again.
+TEST(RunFile, ControlCharactersAreRefused) {
+  for (const char byte : {'\0', '\x01', '\r', '\x7f'}) {
+    const std::string text = std::string("a = 1\nb = \"x") + byte + "\"";
+    EXPECT_EQ(
+        test::message_of<Error>([&] { parse_run_file(text, "s"); }),
+        fmt::format("s:2: text must hold no control characters but tabs, got \\x{:02x}", byte));
+  }
+  const std::string kept = "a \"b\"\t\\ \n\x01 é";
+  EXPECT_EQ(parse_run_file("a = " + toml_text(kept), "s")[0].values[0], kept);
+  EXPECT_EQ(parse_run_file("a = 'x\ty'", "s")[0].values[0], "x\ty");
 }
 
 }  // namespace

@@ -32,6 +32,8 @@ class MappedFile {
 
   std::span<std::byte> bytes() const { return bytes_; }
   const std::filesystem::path& path() const { return path_; }
+  // All of it will be read: in large pages, where the system has them for files.
+  void prefer_large_pages() const;
 
  private:
   std::filesystem::path path_;

@@ -98,6 +98,10 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   watch(bytes_, path);
 }
 
+void MappedFile::prefer_large_pages() const {
+  if (!bytes_.empty()) ::madvise(bytes_.data(), bytes_.size(), MADV_HUGEPAGE);
+}
+
 MappedFile::~MappedFile() {
   if (bytes_.empty()) return;
   unwatch(bytes_);

@@ -168,6 +168,9 @@ class Parser {
       if (quote == '"' && next() == '\\') {
         text += parse_escape();
       } else {
+        const auto byte = static_cast<unsigned char>(next());
+        require((byte >= 0x20 && byte != 0x7f) || byte == '\t',
+                "{}: text must hold no control characters but tabs, got \\x{:02x}", where(), byte);
         text += next();
         rest_.remove_prefix(1);
       }

@@ -73,9 +73,37 @@ TensorInfo info_of(const Listing::Item& item, WeightType type) {
   return {item.name, dtype_of(type), panel_shape(rows_of(item.parts), width_of(item.parts))};
 }
 
+// Writes in pieces that begin and end on borders of large pages. The system then keeps the file in
+// such pages, and a program that maps it takes hundreds of page faults in place of thousands.
+class LargeWrites {
+ public:
+  explicit LargeWrites(SafetensorsWriter& file)
+      : file_(file), room_(kPage - file.data_offset() % kPage) {}
+
+  void write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const auto part = bytes.first(std::min(bytes.size(), room_ - held_.size()));
+      held_.insert(held_.end(), part.begin(), part.end());
+      bytes = bytes.subspan(part.size());
+      if (held_.size() == room_) flush();
+    }
+  }
+  void flush() {
+    file_.write(held_);
+    held_.clear();
+    room_ = kPage;
+  }
+
+ private:
+  static constexpr size_t kPage = size_t{2} << 20;
+  SafetensorsWriter& file_;
+  size_t room_;
+  std::vector<std::byte> held_;
+};
+
 class PackedWriter {
  public:
-  PackedWriter(SafetensorsWriter& file, WeightType type, const kernels::ParallelFor& parallel)
+  PackedWriter(LargeWrites& file, WeightType type, const kernels::ParallelFor& parallel)
       : file_(file), type_(type), parallel_(parallel) {}
 
   void write(const Listing::Item& item) {
@@ -94,7 +122,7 @@ class PackedWriter {
     file_.write({static_cast<const std::byte*>(memory.data()), static_cast<size_t>(bytes)});
   }
 
-  SafetensorsWriter& file_;
+  LargeWrites& file_;
   WeightType type_;
   const kernels::ParallelFor& parallel_;
 };
@@ -121,13 +149,15 @@ WeightType write_packed_folder(const fs::path& folder, const fs::path& out,
 
   write_folder(out, [&](const fs::path& inside) {
     SafetensorsWriter file(inside / kWeightsFile, infos, metadata);
-    PackedWriter writer(file, type, parallel);
+    LargeWrites pieces(file);
+    PackedWriter writer(pieces, type, parallel);
     const auto total = std::ssize(items) + 1;
     for (int64_t i = 0; i < std::ssize(items); ++i) {
       writer.write(items[static_cast<size_t>(i)]);
       if (progress) progress(i + 1, total);
     }
-    file.write(embedding.file->bytes(*embedding.info));
+    pieces.write(embedding.file->bytes(*embedding.info));
+    pieces.flush();
     file.commit();
     if (progress) progress(total, total);
     save_config(config, inside);

@@ -68,6 +68,7 @@ Weights::Weights(const TensorFolder& folder, Config config_, std::optional<Weigh
   };
   if (folder.is_packed()) {
     type = packed_type(folder, wanted);
+    folder.files().front()->mapping()->prefer_large_pages();
     MappedSource source(folder, type);
     fill(source);
     source.finish();

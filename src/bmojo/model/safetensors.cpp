@@ -123,7 +123,7 @@ struct SafetensorsWriter::Impl {
 
   std::string subject;
   AtomicFile file;
-  size_t data_bytes = 0, written = 0;
+  size_t data_bytes = 0, written = 0, data_offset = 0;
   std::unique_ptr<Digest> digest;
   size_t digest_offset = 0;  // in the file, of its text
 
@@ -167,6 +167,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   parse_safetensors_header(header, impl.data_bytes, impl.subject);
 
   const uint64_t length = header.size();
+  impl.data_offset = kLengthBytes + header.size();
   impl.file.write(std::as_bytes(std::span(&length, 1)));
   impl.file.write(header);
 }
@@ -181,6 +182,8 @@ void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   if (impl.digest) impl.digest->update(bytes);
   impl.written += bytes.size();
 }
+
+size_t SafetensorsWriter::data_offset() const { return impl_->data_offset; }
 
 void SafetensorsWriter::commit() {
   Impl& impl = *impl_;

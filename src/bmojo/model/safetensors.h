@@ -64,7 +64,8 @@ class SafetensorsWriter {
 
   // The next bytes of the data section; a tensor may be written in pieces. Error past the end.
   void write(std::span<const std::byte> bytes);
-  void commit();  // Error where bytes are missing
+  void commit();               // Error where bytes are missing
+  size_t data_offset() const;  // in the file
 
  private:
   struct Impl;
