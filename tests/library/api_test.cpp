@@ -36,8 +36,7 @@ struct Both {
   eval::Continuation continuation(const Ids& ids, uint64_t seed) const {
     auto from = eval::begin(*engine);
     from.seed = seed;
-    const eval::Prompt prompt{&from, ids};
-    eval::read_together(*engine, {&prompt, 1});
+    eval::read_prompt(*engine, ids, from);
     return from;
   }
   api::State state(const Ids& ids, uint64_t seed = 0) const {

@@ -132,8 +132,7 @@ void run_generate(const Options& options) {
   if (options.state_in.empty() || options.has_seed)
     read.seed = static_cast<uint64_t>(options.common.seed);
   const uint64_t seed = read.seed;
-  const eval::Prompt reading{&read, prompt.ids};
-  eval::read_together(*model, {&reading, 1}, check_interrupted);
+  eval::read_prompt(*model, prompt.ids, read, check_interrupted);
   const double prefill = seconds_since(start);
   const auto decode_start = std::chrono::steady_clock::now();
   size_t written = 0;

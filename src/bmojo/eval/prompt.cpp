@@ -103,6 +103,12 @@ void read_together(const LanguageModel& model, std::span<const Prompt> prompts,
   }
 }
 
+void read_prompt(const LanguageModel& model, std::span<const int64_t> ids, Continuation& from,
+                 const std::function<void()>& between_parts) {
+  const Prompt prompt{&from, ids};
+  read_together(model, {&prompt, 1}, between_parts);
+}
+
 std::vector<int64_t> further_ids(const Tokenizer& tokenizer, std::string_view text,
                                  const std::string& subject) {
   require(!text.empty(), "{}: must hold at least one character, got none", subject);

@@ -30,6 +30,9 @@ struct Prompt {
 // Error, before anything is read, where an id is not of the vocabulary.
 void read_together(const LanguageModel& model, std::span<const Prompt> prompts,
                    const std::function<void()>& between_parts = {});
+// One text.
+void read_prompt(const LanguageModel& model, std::span<const int64_t> ids, Continuation& from,
+                 const std::function<void()>& between_parts = {});
 
 // The ids of a text that begins a document. `subject` names it in errors: it must be UTF-8, unless
 // tokens are bytes, and not empty.
