@@ -63,12 +63,18 @@ int64_t period_of(const Config& config) {
   return std::min<int64_t>(std::ranges::count(config.pattern, ',') + 1, config.num_layers);
 }
 
-TrialSize trial_size(Config config, const TrialShape& whole) {
+// With `recompute`, what one layer needs for itself is a large part and does not follow the tokens:
+// few layers with all tokens say more than all layers with few. The first of them also holds what a
+// deeper one finds free, so more are tried where there are more.
+TrialSize trial_size(Config config, const TrialShape& whole, bool recompute) {
   const auto shape = trial_shape(config, whole, kMostFlops);
-  const int64_t all = config.num_layers, few = 2 * period_of(config);
-  if (flops_of(config, shape) <= kMostFlops || few >= all) return {shape, all};
+  const int64_t all = config.num_layers, period = period_of(config);
+  const int64_t few = recompute && 4 * period < all ? 4 * period : 2 * period;
+  const bool is_enough =
+      recompute ? shape.tokens() == whole.tokens() : flops_of(config, shape) <= kMostFlops;
+  if (is_enough || few >= all) return {shape, all};
   config.num_layers = few;
-  return {trial_shape(config, whole, kMostOfLayers), few};
+  return {trial_shape(config, whole, (recompute ? 2 : 1) * kMostOfLayers), few};
 }
 
 struct Tried {
@@ -193,7 +199,7 @@ Estimate estimate(const Job& job, const train::Source& source) {
   result.program_bytes = in_use();
   const TrialShape whole{recipe.micro_batch, recipe.segment, recipe.bptt};
   const train::TrialStep step{plan.num_micro, plan.carries, recipe.recompute};
-  const auto [shape, layers] = trial_size(trained, whole);
+  const auto [shape, layers] = trial_size(trained, whole, recipe.recompute);
   const auto tried = try_layers(trained, source, shape, step, layers);
   const auto part = static_cast<double>(shape.tokens()) / static_cast<double>(whole.tokens());
   const auto scored = static_cast<double>(tried.num_scored);

@@ -12,6 +12,7 @@
 #include "bmojo/base/memory.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/eval/generate.h"
+#include "bmojo/eval/prompt.h"
 #include "bmojo/nn/language_model.h"
 #include "bmojo/train/backward.h"
 #include "bmojo/train/progress_text.h"
