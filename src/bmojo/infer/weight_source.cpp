@@ -185,7 +185,7 @@ const float* MappedSource::floats(const std::string& name, const Tensor& x) {
 }
 
 const float* MappedSource::decays(const std::string& name, const Tensor& log) {
-  return log ? floats(name, {.shape = decays_shape(log)}) : nullptr;
+  return log ? floats(name, Tensor{decays_shape(log), Dtype::f32, {}}) : nullptr;
 }
 
 void MappedSource::finish() const {
