@@ -1082,13 +1082,6 @@ MUTANTS = [
         "files in the cache of a control group count as taken",
     ),
     Mutant(
-        "sequences-not-counted", "cli/bench_engine_verb.cpp",
-        "  engine.sequences = options.batch;",
-        "",
-        "cli/packed test_memories_that_do_not_fit_are_refused_before_loading",
-        "the memories of a batch count once",
-    ),
-    Mutant(
         "export-overflow", "model/hugging_face.cpp",
         "if (to == Dtype::f16) check_half(transfer.target.name, values);",
         "",
