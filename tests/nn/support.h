@@ -144,22 +144,10 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 inline std::vector<std::pair<std::string, at::Tensor>> tensors_of(const nn::State& state) {
   std::vector<std::pair<std::string, at::Tensor>> out;
   for (size_t i = 0; i < state.layers.size(); ++i) {
-    const auto& s = state.layers[i];
     const auto add = [&](const char* name, const at::Tensor& x) {
       if (x.defined()) out.emplace_back(fmt::format("{}.{}", i, name), x);
     };
-    add("conv_tail", s.conv_tail);
-    add("ssm", s.ssm);
-    add("outputs", s.outputs);
-    add("window", s.window);
-    add("fading", s.fading);
-    add("eidetic", s.eidetic);
-    add("frozen.innovation", s.frozen.innovation);
-    add("frozen.position", s.frozen.position);
-    add("frozen.token", s.frozen.token);
-    add("running.innovation", s.running.innovation);
-    add("running.position", s.running.position);
-    add("running.token", s.running.token);
+    nn::LayerState::visit(state.layers[i], add, add);
   }
   return out;
 }
@@ -168,13 +156,14 @@ inline std::vector<std::pair<std::string, at::Tensor>> tensors_of(const nn::Stat
 // be empty, and without the tails' rows of an earlier document, which nothing reads.
 inline nn::State row_of(const nn::State& state, int64_t b) {
   const int64_t t = state.cursor.position[b];
-  const auto row = [&](const at::Tensor& x) { return x.defined() ? x.narrow(0, b, 1) : x; };
-  const auto first = [&](const at::Tensor& x) { return x.defined() ? row(x).slice(1, 0, t) : x; };
-  const auto last = [&](const at::Tensor& x) {
-    return x.defined() ? row(x).slice(1, std::max<int64_t>(0, x.size(1) - t)) : x;
-  };
-  const auto set = [&](const nn::EideticSet& s) -> nn::EideticSet {
-    return {first(s.innovation), first(s.position), first(s.token)};
+  const auto row = [&](const at::Tensor& x) { return x.narrow(0, b, 1); };
+  const auto cut = [&](std::string_view name, at::Tensor& x) {
+    if (!x.defined()) return;
+    x = row(x);
+    if (name == "conv_tail" || name == "outputs" || name == "window")
+      x = x.slice(1, std::max<int64_t>(0, x.size(1) - t));
+    else if (name != "ssm" && name != "fading")  // the sets
+      x = x.slice(1, 0, t);
   };
   nn::State out{.cursor = {{t}, {state.cursor.document[b]}}, .layers = {}};
   for (const auto& s : state.layers) {
@@ -187,14 +176,7 @@ inline nn::State row_of(const nn::State& state, int64_t b) {
       for (const auto* each : {&s.frozen, &s.running})
         EXPECT_TRUE((row(each->position).slice(1, t) == nn::kNowhere).all().item<bool>());
     }
-    out.layers.push_back({.conv_tail = last(s.conv_tail),
-                          .ssm = row(s.ssm),
-                          .outputs = last(s.outputs),
-                          .window = last(s.window),
-                          .fading = row(s.fading),
-                          .eidetic = first(s.eidetic),
-                          .frozen = set(s.frozen),
-                          .running = set(s.running)});
+    nn::LayerState::visit(out.layers.emplace_back(s), cut, cut);
   }
   return out;
 }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -16,7 +15,6 @@
 #include <iostream>
 #include <memory>
 #include <new>
-#include <set>
 #include <string_view>
 #include <system_error>
 #include <tuple>
@@ -34,7 +32,6 @@ namespace bmojo {
 namespace {
 
 constexpr int kDone = 0, kRunFailed = 1, kMistake = 2, kNobodyReads = 128 + SIGPIPE;
-constexpr std::array kMemoryFields = {"eidetic_tokens", "fading_tokens", "window"};
 
 volatile std::sig_atomic_t deferred = 0;
 volatile std::sig_atomic_t received = 0;
@@ -275,42 +272,8 @@ void add_model_choice(CLI::App& verb, ModelChoice& choice) {
   add_settings(verb, choice.set, "Change a field; may be repeated");
 }
 
-bool is_given(const ModelChoice& choice) {
-  return !choice.preset.empty() || !choice.config.empty() || !choice.set.empty();
-}
-
-void require_set_once(const std::vector<std::string>& settings) {
-  std::set<std::string> seen;
-  for (const auto& assignment : settings) {
-    const auto key = assignment.substr(0, assignment.find('='));
-    require(seen.insert(key).second, "--set: {} must be set once, got it twice", in_quotes(key));
-  }
-}
-
-Config resolve(const ModelChoice& choice) {
-  require(choice.preset.empty() || choice.config.empty(),
-          "--preset and --config: must be one of them, got both");
-  require(!choice.preset.empty() || !choice.config.empty(),
-          "--preset or --config: one is needed, got neither; bmojo config --list names presets");
-  Config config = choice.preset.empty() ? load_config(choice.config) : preset(choice.preset);
-  for (const auto& assignment : choice.set) set_field(config, assignment);
-  validate(config);
-  return config;
-}
-
 void add_memory_settings(CLI::App& verb, std::vector<std::string>& settings) {
   add_settings(verb, settings, "eidetic_tokens, fading_tokens or window");
-}
-
-void apply_memory_settings(Config& config, const std::vector<std::string>& settings) {
-  for (const auto& assignment : settings) {
-    const auto key = assignment.substr(0, assignment.find('='));
-    require(std::ranges::find(kMemoryFields, key) != kMemoryFields.end(),
-            "--set: must be one of {} for given weights, got {}", fmt::join(kMemoryFields, ", "),
-            in_quotes(key));
-    set_field(config, assignment);
-  }
-  validate(config);
 }
 
 void print_json(const Json& json) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bmojo/base/number.h"
-#include "bmojo/model/config.h"
+#include "bmojo/model/choice.h"
 
 namespace bmojo {
 
@@ -72,21 +72,11 @@ struct Common {
 };
 void add_common(CLI::App& verb, Common& common);
 
-// A model by name or by file, and changes to it.
-struct ModelChoice {
-  std::string preset, config;
-  std::vector<std::string> set;
-};
+// The flags of a model choice; error where --set names a field twice.
 void add_model_choice(CLI::App& verb, ModelChoice& choice);
-// Error where --set names a field twice: the last value would win in silence. The flags here check
-// it themselves.
-void require_set_once(const std::vector<std::string>& settings);
-bool is_given(const ModelChoice& choice);
-Config resolve(const ModelChoice& choice);  // validated
 
 // `--set` where the weights are given: only the fields no weight depends on.
 void add_memory_settings(CLI::App& verb, std::vector<std::string>& settings);
-void apply_memory_settings(Config& config, const std::vector<std::string>& settings);
 
 // For `--json`: one line, never an exception; bytes that are not UTF-8 are replaced.
 void print_json(const Json& json);

@@ -27,6 +27,7 @@ class SweepFolder {
   const std::filesystem::path& path() const { return out_; }
   std::filesystem::path scratch(const std::string& name) const { return out_ / kPrograms / name; }
   std::string program() const { return (out_ / kPrograms / "bmojo-torch").string(); }
+  std::string evaluator() const { return (out_ / kPrograms / "bmojo").string(); }
   std::filesystem::path folder(const SweepRun& run) const { return out_ / run.name; }
   std::filesystem::path beside(const SweepRun& run, const char* ending) const {
     return out_ / (run.name + ending);

@@ -126,8 +126,8 @@ class Sweeper {
     const auto& run = *active.run;
     const auto& eval = active.evals[active.answers.size()];
     std::vector<std::string> words = {
-        shop_.program(), "eval",    "--model",   shop_.folder(run).string(),
-        "--json",        "--quiet", "--threads", run.value_of("threads")};
+        shop_.evaluator(), "eval",    "--model",   shop_.folder(run).string(),
+        "--json",          "--quiet", "--threads", run.value_of("threads")};
     if (eval.data.empty())
       words.insert(words.end(),
                    {"--task", eval.task, "--sequences", fmt::format("{}", sweep_.sequences)});

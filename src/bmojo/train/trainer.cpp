@@ -11,6 +11,7 @@
 #include "bmojo/base/file.h"
 #include "bmojo/base/memory.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/data/unicode.h"
 #include "bmojo/eval/generate.h"
 #include "bmojo/eval/prompt.h"
 #include "bmojo/nn/language_model.h"
@@ -396,14 +397,14 @@ void Trainer::show_line(int64_t micro_batch) {
        .memory = process_memory("VmRSS")}));
 }
 
-// Text for a terminal: line breaks stay, other control characters are shown as escapes, and ids the
-// tokenizer does not know as numbers.
+// Text for a terminal: line breaks stay, other control characters are shown as escapes, bytes that
+// are no character as U+FFFD, and ids the tokenizer does not know as numbers.
 std::string Trainer::text_of(const std::vector<int64_t>& ids) const {
   if (!tokenizer_) return fmt::format("{}", fmt::join(ids, " "));
   std::string text;
   std::vector<int32_t> known;
   const auto flush = [&] {
-    text += tokenizer_->decode(known);
+    text += replace_utf8_faults(tokenizer_->decode(known));
     known.clear();
   };
   for (const auto id : ids) {
