@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tools/fuzz.sh [SECONDS [NAME …]]: builds the fuzzers of tests/fuzz and lets each run for SECONDS
-# (default 30), two at a time. What they learn stays in build/fuzz/corpus; an input that a reader
+# (default 30), two at a time. SEED (default 1) chooses what they try. What they learn stays in build/fuzz/corpus; an input that a reader
 # fails on stays in build/fuzz/findings, and the exit code is then 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +27,7 @@ mkdir -p build/fuzz/findings
 # A machine at work may stop a run for seconds: no input is slow before it took a minute.
 run() {
   local log=build/fuzz/$1.log
-  if ! build/fuzz/bin/fuzz_"$1" -max_total_time="$2" -timeout=60 -max_len=4096 -seed="$RANDOM" \
+  if ! build/fuzz/bin/fuzz_"$1" -max_total_time="$2" -timeout=60 -max_len=4096 -seed="${SEED:-1}" \
     -artifact_prefix="build/fuzz/findings/$1-" "build/fuzz/corpus/$1" "tests/fuzz/corpus/$1" \
     >"$log" 2>&1; then
     tail -n 40 "$log"

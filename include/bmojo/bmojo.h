@@ -24,7 +24,8 @@
 // Errors. Every function that is not noexcept may throw InputError, RunError or std::bad_alloc. The
 // message is one line: "subject: requirement, got value; remedy". What a function was to change is
 // then as before, unless its comment says otherwise. After std::bad_alloc a State that was being
-// read into can only be assigned to or destroyed.
+// read into can only be assigned to or destroyed. Files of weights are mapped: whoever changes them
+// in place while a Model lives may end the process (SIGBUS).
 //
 // Needs C++20, and no other header than the standard library's. docs/library.md shows how to link.
 

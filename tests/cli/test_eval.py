@@ -89,6 +89,7 @@ def test_torch_is_not_needed(bmojo, tmp_path, small):
         assert "needs bmojo-torch beside bmojo" in alone(verb, *flags, *flag, code=2)
 
 
+@pytest.mark.skipif(bool(os.environ.get("BMOJO_SANITIZE")), reason="a sanitizer has its own malloc")
 def test_a_million_tokens_are_read_in_little_memory(bmojo, tmp_path):
     """The task's sequence takes 24 bytes a token; what the model adds does not grow with it."""
     bmojo("init", *but(SMALL, "--set", "window=64", "--set", "vocab_size=16"), "--out", tmp_path / "m")

@@ -127,7 +127,7 @@ def test_weights_that_do_not_fit_are_refused_before_loading(bmojo, tmp_path):
     prompt = ["--model", model, "--ids", "1", "--max-tokens", 1]
     message = bmojo("generate", *prompt, code=1)
     assert message.startswith(f"bmojo: {model}: weights and memories need 4.40 TB of memory, got ")
-    assert message.endswith("; choose --dtype bf16, a smaller model or fewer sequences")
+    assert message.endswith("; choose bf16 weights, a smaller model or fewer sequences")
     message = bmojo("generate", *prompt, "--dtype", "bf16", code=1)
     assert "need 2.20 TB of memory, got" in message and message.endswith("; choose a smaller model or "
                                                                         "fewer sequences")

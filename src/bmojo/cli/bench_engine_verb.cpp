@@ -145,7 +145,6 @@ void run_bench(const Options& options) {
   std::unique_ptr<FreshModel> fresh;
   auto engine = options.engine;
   engine.set = options.choice.set;
-  engine.sequences = options.batch;
   if (engine.model.empty()) {
     fresh = std::make_unique<FreshModel>(resolve(options.choice),
                                          static_cast<uint64_t>(options.common.seed));
@@ -157,6 +156,8 @@ void run_bench(const Options& options) {
     require(depth >= 0, "--depth: must be 0 or more, got {}", depth);
     depths.push_back(depth);
   }
+  // Turns at several depths keep the sequences of all of them.
+  engine.sequences = options.batch * (options.repeat > 1 ? std::ssize(depths) : 1);
   const auto model = open_model(engine, options.common.threads);
   Bench bench(*model, options);
   std::vector<Bench::Sequences> read;

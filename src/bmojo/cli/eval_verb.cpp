@@ -85,7 +85,9 @@ void eval_text(const eval::LanguageModel& model, const Options& options) {
 void run_eval(const Options& options) {
   require(options.task.empty() != options.data.empty(), "eval: --task or --data is needed, got {}",
           options.task.empty() ? "neither" : "both");
-  const auto model = open_model(options.choice, options.common.threads);
+  auto choice = options.choice;
+  if (!options.task.empty()) choice.sequences = std::min(options.batch, options.sequences);
+  const auto model = open_model(choice, options.common.threads);
   options.task.empty() ? eval_text(*model, options) : eval_task(*model, options);
 }
 

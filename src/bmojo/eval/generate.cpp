@@ -112,10 +112,12 @@ Generated generate(const LanguageModel& model, Continuation& from, const Generat
   Generated out;
   kernels::SamplingScratch scratch;
   std::optional<TextStream> stream;
-  if (tokenizer != nullptr) stream.emplace(*tokenizer, std::exchange(from.pending_utf8, {}));
+  if (tokenizer != nullptr)
+    stream.emplace(*tokenizer, std::exchange(from.pending_utf8, {}));
+  else  // no text can follow what was held back
+    from.pending_utf8.clear(), from.pending_stop.clear();
   StopFilter filter(options.stop, std::exchange(from.pending_stop, {}), out.text, on_text);
   std::vector<float> hidden(static_cast<size_t>(model.config().hidden_size));
-  remember(from.recent, {});  // a file may hold more
   while (std::ssize(out.ids) < options.max_tokens) {
     if (options.is_stopped && options.is_stopped()) break;
     const auto norm = kernels::log_softmax(from.logits.data(), std::ssize(from.logits));

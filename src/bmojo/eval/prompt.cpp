@@ -8,7 +8,7 @@
 namespace bmojo::eval {
 namespace {
 
-constexpr size_t kPart = 512;  // tokens of a text that are read at once
+constexpr size_t kPart = 512;  // tokens that are read at once, or one of each text
 
 // Kept from call to call: a text may go on token by token.
 struct Scratch {
@@ -16,6 +16,7 @@ struct Scratch {
   std::vector<size_t> which;                // prompts that this part is of
   std::vector<Reading> readings;            // of them
   std::vector<float> hidden, last, logits;  // [tokens, D]; of the prompts that end: [n, D], [n, V]
+  std::vector<Continuation*> ending;        // the n of them
 };
 
 void check(std::span<const Prompt> prompts, const Config& config) {
@@ -33,11 +34,12 @@ void check(std::span<const Prompt> prompts, const Config& config) {
 bool take_parts(std::span<const Prompt> prompts, Scratch& s) {
   s.which.clear();
   s.readings.clear();
-  for (size_t i = 0; i < prompts.size(); ++i) {
+  for (size_t i = 0; i < prompts.size(); ++i)
+    if (s.done[i] < prompts[i].ids.size()) s.which.push_back(i);
+  const size_t most = std::max<size_t>(1, kPart / std::max<size_t>(1, s.which.size()));
+  for (const auto i : s.which) {
     const auto part = prompts[i].ids.subspan(s.done[i]);
-    if (part.empty()) continue;
-    s.which.push_back(i);
-    s.readings.push_back({prompts[i].to->memory.get(), part.first(std::min(kPart, part.size()))});
+    s.readings.push_back({prompts[i].to->memory.get(), part.first(std::min(most, part.size()))});
   }
   return !s.which.empty();
 }
@@ -46,8 +48,8 @@ bool take_parts(std::span<const Prompt> prompts, Scratch& s) {
 void write_logits(const LanguageModel& model, std::span<const Prompt> prompts, Scratch& s) {
   const auto D = static_cast<size_t>(model.config().hidden_size);
   const auto V = static_cast<size_t>(model.config().vocab_size);
-  std::vector<Continuation*> ending;
   const float* rows = s.hidden.data();
+  s.ending.clear();
   s.last.clear();
   for (size_t j = 0; j < s.which.size(); ++j) {
     const auto& prompt = prompts[s.which[j]];
@@ -56,14 +58,19 @@ void write_logits(const LanguageModel& model, std::span<const Prompt> prompts, S
       model.logits(rows, static_cast<int64_t>(count), prompt.every + (end - count) * V);
     rows += count * D;
     if (end < prompt.ids.size()) continue;
-    ending.push_back(prompt.to);
+    if (prompt.every != nullptr) {
+      prompt.to->logits.assign(prompt.every + (end - 1) * V, prompt.every + end * V);
+      continue;
+    }
+    s.ending.push_back(prompt.to);
     s.last.insert(s.last.end(), rows - D, rows);
   }
+  if (s.ending.empty()) return;
   // One product for all: the weights are read once.
-  s.logits.resize(ending.size() * V);
-  model.logits(s.last.data(), std::ssize(ending), s.logits.data());
-  for (size_t n = 0; n < ending.size(); ++n)
-    ending[n]->logits.assign(s.logits.data() + n * V, s.logits.data() + (n + 1) * V);
+  s.logits.resize(s.ending.size() * V);
+  model.logits(s.last.data(), std::ssize(s.ending), s.logits.data());
+  for (size_t n = 0; n < s.ending.size(); ++n)
+    s.ending[n]->logits.assign(s.logits.data() + n * V, s.logits.data() + (n + 1) * V);
 }
 
 }  // namespace

@@ -1,11 +1,36 @@
 #include "bmojo/infer/language_model.h"
 
+#include <fmt/format.h>
+
 #include <vector>
 
+#include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
+#include "bmojo/base/memory.h"
+#include "bmojo/base/progress.h"
+#include "bmojo/eval/prompt.h"
 #include "bmojo/infer/snapshot.h"
 #include "bmojo/kernels/cpu.h"
+#include "bmojo/memory/state_size.h"
 
 namespace bmojo::infer {
+namespace {
+
+void require_memory(const Checkpoint& checkpoint, const Config& config,
+                    std::optional<WeightType> type, int64_t sequences) {
+  const auto states =
+      static_cast<double>(sequences) * static_cast<double>(memory_bytes(config).total());
+  const auto weights = static_cast<double>(bytes_to_allocate(checkpoint.tensors, config, type));
+  const auto available = static_cast<double>(available_memory());
+  if (weights + states <= available) return;
+  throw RunError(fmt::format(
+      "{}: weights and memories need {} of memory, got {}; choose {}a smaller model or fewer "
+      "sequences",
+      shown(checkpoint.tensors.folder()), si(weights + states, "B"), si(available, "B"),
+      type == WeightType::bf16 ? "" : "bf16 weights, "));
+}
+
+}  // namespace
 
 void NativeLanguageModel::forward(std::span<const eval::Reading> readings, float* hidden,
                                   eval::Observer* observer) const {
@@ -33,6 +58,7 @@ void NativeLanguageModel::save(const eval::Continuation& from,
 eval::Continuation NativeLanguageModel::load(const std::filesystem::path& path) const {
   const Origin own{digest_(), model_->type(), config()};
   auto snapshot = load_snapshot(path, &own);
+  eval::remember(snapshot.sampler.recent, {});  // a file may hold more
   return {.memory = std::make_unique<StateMemory>(std::move(snapshot.state)),
           .logits = std::move(snapshot.logits),
           .recent = std::move(snapshot.sampler.recent),
@@ -43,8 +69,9 @@ eval::Continuation NativeLanguageModel::load(const std::filesystem::path& path) 
 
 std::unique_ptr<NativeLanguageModel> open_native(
     const std::shared_ptr<const Checkpoint>& checkpoint, Config config,
-    std::optional<WeightType> type, int threads) {
+    std::optional<WeightType> type, int threads, int64_t sequences) {
   kernels::require_simd();
+  require_memory(*checkpoint, config, type, sequences);
   auto model = std::make_unique<const Model>(checkpoint->tensors, std::move(config), type, threads);
   // Of the very files that were read: a run's folder may have a newer checkpoint by then.
   return std::make_unique<NativeLanguageModel>(

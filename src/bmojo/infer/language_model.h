@@ -52,9 +52,10 @@ class NativeLanguageModel : public eval::LanguageModel {
 };
 
 // `config`: the checkpoint's, where wanted with other sizes of the memories; the rest as Model's.
-// Error on a CPU that the kernels are not built for.
+// Error on a CPU that the kernels are not built for, and RunError, before anything is loaded, where
+// the weights and the memories of so many sequences would not fit.
 std::unique_ptr<NativeLanguageModel> open_native(
     const std::shared_ptr<const Checkpoint>& checkpoint, Config config,
-    std::optional<WeightType> type, int threads);
+    std::optional<WeightType> type, int threads, int64_t sequences = 1);
 
 }  // namespace bmojo::infer

@@ -16,7 +16,7 @@
 
 namespace bmojo::infer {
 
-// Numbers on 64-byte borders, freed as a whole.
+// Numbers on borders of 64 bytes, or of a large page, freed as a whole.
 class Aligned {
  public:
   explicit Aligned(int64_t bytes);

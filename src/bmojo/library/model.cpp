@@ -58,7 +58,8 @@ State Model::load(const std::filesystem::path& file) const {
 
 void Model::read(std::span<const Reading> batch) const {
   guarded([&] {
-    std::vector<eval::Prompt> prompts;
+    thread_local std::vector<eval::Prompt> prompts;  // a step allocates nothing
+    prompts.clear();
     for (const auto& [state, ids] : batch) {
       require(state != nullptr && Access::of(*state).model == impl_,
               "read: every state must be of this model, got {}",
