@@ -60,6 +60,21 @@ struct Tasks {
   }
 };
 
+// Calls work(integral constant rows, first row) over [0, M), in few sizes: each is code of its own,
+// and what the first reads of a panel waits in a cache for the next.
+template <typename Work>
+HWY_INLINE void in_few_sizes(int64_t M, const Work& work) {
+  int64_t m = 0;
+  const auto next = [&](auto rows) BMOJO_BODY {
+    work(rows, m);
+    m += rows;
+  };
+  while (M - m >= kRowsAtOnce) next(std::integral_constant<int, kRowsAtOnce>());
+  if (M - m >= 4) next(std::integral_constant<int, 4>());
+  if (M - m >= 2) next(std::integral_constant<int, 2>());
+  if (M - m >= 1) next(std::integral_constant<int, 1>());
+}
+
 // Up to kStreams panels: out [M, columns], as many columns at a time as there are accumulators for.
 // Memory is faster when it is read in several places: one panel after the other gave 0.6 of a plain
 // read, four side by side 0.9 and more (2 cores, AVX-512).
@@ -68,7 +83,7 @@ void few_rows(const PackedProduct& in, const Weight* panel, float* out, int64_t 
   const int64_t size = in.w.K * kColumns;
   for (int64_t k = 0; k < in.w.K; k += kDepth) {
     const int64_t depth = std::min(kDepth, in.w.K - k);
-    in_steps(in.M, [&](auto rows, int64_t m) BMOJO_BODY {
+    in_few_sizes(in.M, [&](auto rows, int64_t m) BMOJO_BODY {
       constexpr int kMost = 2 * kRowsAtOnce / rows;  // vectors
       constexpr int kPanels = std::min(kMost / kPerPanel / 2 * 2, kStreams);
       const LeftRows left = {in.x.data + m * in.x.stride + k, in.x.stride};
