@@ -107,7 +107,8 @@ def test_who_refuses_it(bmojo, small, packed, tmp_path):
     assert "--dtype: must be f32 as the weights of" in message
     if (bmojo.folder / "bmojo-torch").exists():
         assert plain in bmojo("generate", "--model", packed(), "--engine", "torch", *PROMPT, code=2)
-        assert plain in bmojo("train", "--init-from", packed(), "--task", "mqar", "--steps", 1,
+        task = f"mqar:pairs=4,length=32,vocab={bmojo.json('inspect', small)['config']['vocab_size']}"
+        assert plain in bmojo("train", "--init-from", packed(), "--task", task, "--steps", 1,
                               "--out", tmp_path / "x", code=2)
     assert not (tmp_path / "x").exists()
 
