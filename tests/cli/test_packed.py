@@ -138,6 +138,6 @@ def test_memories_that_do_not_fit_are_refused_before_loading(bmojo, small, tmp_p
     flags = ["--set", "eidetic_tokens=16777216", "--batch", "1048576"]
     message = bmojo("bench", "--model", small, *flags, "--prompt", 1, "--tokens", 1, code=1)
     assert "weights and memories need" in message and "fewer sequences" in message
-    # Lines that there are count, not those there might be.
+    # Of lines that are not read yet nobody knows how many there are.
     (tmp_path / "ids.jsonl").write_text('{"ids": [1, 2, 3]}\n')
     bmojo("score", "--model", small, "--ids", tmp_path / "ids.jsonl", "--batch", "1048576")

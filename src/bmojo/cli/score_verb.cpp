@@ -8,7 +8,6 @@
 #include "bmojo/cli/engine.h"
 #include "bmojo/eval/ids_line.h"
 #include "bmojo/eval/score.h"
-#include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
 
 namespace bmojo {
@@ -48,10 +47,8 @@ Json summary(const eval::TokenScores& scores) {
 }
 
 void run_score(const Options& options) {
-  auto choice = options.choice;
-  const auto lines = read_lines(options.ids, load_config(checkpoint_folder(choice.model)));
-  choice.sequences = std::min(options.batch, std::ssize(lines));
-  const auto model = open_model(choice, options.common.threads);
+  const auto model = open_model(options.choice, options.common.threads);
+  const auto lines = read_lines(options.ids, model->config());
   const int64_t V = model->config().vocab_size;
   int64_t total = 0, done = 0;
   std::vector<TensorInfo> infos;
