@@ -6,6 +6,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <utility>
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/input.h"
@@ -142,7 +143,7 @@ void run_generate(const Options& options) {
   const bool streams = prompt.is_text && !options.common.json && ::isatty(STDOUT_FILENO) == 1;
   for (int64_t i = 0; i < options.num_samples; ++i) {
     // The last one takes what was read: a copy costs as much as the memories are large.
-    auto from = i + 1 < options.num_samples ? read.copy() : std::move(read);
+    auto from = i + 1 < options.num_samples ? read.copy() : std::exchange(read, {});
     from.seed = seed + static_cast<uint64_t>(i);
     const auto sample =
         eval::generate(*model, from, how, tokenizer.get(), streams ? show : nullptr);
