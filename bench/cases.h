@@ -57,7 +57,7 @@ at::Tensor normal(at::IntArrayRef shape, double scale, uint64_t seed);
 at::Tensor with_denormals(const at::Tensor& x);
 // Positions [B, L] in their documents: from `start` on, or of documents of 7 tokens.
 at::Tensor positions(int64_t B, int64_t L, int64_t start, bool documents);
-// Of B rows of at most L tokens, the second one empty; nothing where they are not ragged.
+// Of B sequences of at most L tokens, the second one empty; nothing where they are not ragged.
 std::vector<int64_t> row_lengths(int64_t B, int64_t L, bool ragged);
 
 }  // namespace bmojo::bench

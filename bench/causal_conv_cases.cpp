@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
 #include "bench/cases.h"
-#include "bmojo/nn/causal_conv.h"
+#include "bmojo/nn/ops/causal_conv.h"
 
 namespace bmojo::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "bench/cases.h"
-#include "bmojo/nn/innovation.h"
+#include "bmojo/nn/ops/innovation.h"
 
 namespace bmojo::bench {
 namespace {

@@ -16,7 +16,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/json.h"
 #include "bmojo/kernels/cpu.h"
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 
 namespace bmojo::bench {
 namespace {

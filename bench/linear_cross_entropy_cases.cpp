@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
 #include "bench/cases.h"
-#include "bmojo/nn/linear_cross_entropy.h"
+#include "bmojo/nn/ops/linear_cross_entropy.h"
 
 namespace bmojo::bench {
 namespace {

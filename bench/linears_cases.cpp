@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
 #include "bench/cases.h"
-#include "bmojo/nn/linears.h"
+#include "bmojo/nn/ops/linears.h"
 
 namespace bmojo::bench {
 namespace {

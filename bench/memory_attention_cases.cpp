@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "bench/cases.h"
-#include "bmojo/nn/memory_attention.h"
+#include "bmojo/nn/ops/memory_attention.h"
 
 namespace bmojo::bench {
 namespace {

@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
 #include "bench/cases.h"
-#include "bmojo/nn/norm.h"
+#include "bmojo/nn/ops/norm.h"
 
 namespace bmojo::bench {
 namespace {

@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
 #include "bench/cases.h"
-#include "bmojo/nn/rotary.h"
+#include "bmojo/nn/ops/rotary.h"
 
 namespace bmojo::bench {
 namespace {

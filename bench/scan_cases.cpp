@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
 #include "bench/cases.h"
-#include "bmojo/nn/selective_scan.h"
+#include "bmojo/nn/ops/selective_scan.h"
 
 namespace bmojo::bench {
 namespace {

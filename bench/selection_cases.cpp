@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "bench/cases.h"
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 #include "bmojo/nn/selection.h"
 
 // Innovation Selection as the layer calls it: one row of innovations in, the sets out. There is no
@@ -160,7 +160,7 @@ Tensors fused(const Shape& s, const std::vector<Call>& calls, const at::Tensor& 
       return {pick(all.innovation, rows, source), pick(all.position, rows, source),
               pick(all.token, rows, source)};
     };
-    visible.push_back(padded(pick(all.position, layout.piece_row, chosen.visible)));
+    visible.push_back(padded(pick(all.position, layout.piece_sequence, chosen.visible)));
     kept.push_back(padded(chosen.kept));
     state.frozen = set(chosen.frozen);
     state.running = set(chosen.running);
@@ -193,11 +193,11 @@ Tensors reference(const Shape& s, const std::vector<Call>& calls, const at::Tens
       running(document.size(), nothing);
   for (const auto& [layout, first, tokens] : calls)
     for (const auto& piece : layout.pieces) {
-      const auto b = static_cast<size_t>(piece.row);
+      const auto b = static_cast<size_t>(piece.sequence);
       if (piece.position == 0) document[b].clear();
       frozen[b] = largest(document[b], piece.position / s.w * s.w, s.m);
       for (int64_t q = 0; q < piece.count; ++q)
-        document[b].push_back(epsilon[piece.row][first + piece.column + q]);
+        document[b].push_back(epsilon[piece.sequence][first + piece.column + q]);
       running[b] = largest(document[b], piece.position + piece.count, s.m);
       visible.push_back(frozen[b]);
       kept.push_back(running[b]);

@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 
 #include "bench/cases.h"
-#include "bmojo/nn/swiglu.h"
+#include "bmojo/nn/ops/swiglu.h"
 
 namespace bmojo::bench {
 namespace {

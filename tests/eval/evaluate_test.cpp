@@ -64,7 +64,8 @@ TEST(Evaluate, CountsWhatAPlainReaderCounts) {
     const auto got = evaluate(*language_model(draw), batch);
     const auto plain = draw.model(1);
     Score expected;
-    for (int64_t row = 0; row < batch.num_rows; ++row) expected += plain_row(plain, batch, row);
+    for (int64_t row = 0; row < batch.num_sequences; ++row)
+      expected += plain_row(plain, batch, row);
     EXPECT_EQ(got.num_scored, expected.num_scored) << draw.text();
     EXPECT_EQ(got.num_scored, batch.num_scored) << draw.text();
     EXPECT_EQ(got.num_right, expected.num_right) << draw.text();
@@ -92,12 +93,12 @@ TEST(Evaluate, WholeIsChunksIsAlone) {
       EXPECT_NEAR(cut.nats, whole.nats, 1e-12 * std::max(1.0, whole.nats)) << draw.text();
     }
     Score alone;
-    for (int64_t row = 0; row < batch.num_rows; ++row) {
+    for (int64_t row = 0; row < batch.num_sequences; ++row) {
       Batch one = columns(batch, 0, batch.length);
       const auto take = [&](std::vector<int64_t>& all) {
         all = {all.begin() + row * batch.length, all.begin() + (row + 1) * batch.length};
       };
-      one.num_rows = 1;
+      one.num_sequences = 1;
       take(one.ids);
       take(one.targets);
       take(one.sources);

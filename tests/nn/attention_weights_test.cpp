@@ -10,7 +10,7 @@
 #include <set>
 
 #include "bmojo/base/error.h"
-#include "bmojo/nn/rows.h"
+#include "bmojo/nn/ops/rows.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {

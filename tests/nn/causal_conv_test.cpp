@@ -1,7 +1,7 @@
 // What the convolution promises beyond its table of cases (kernel_test): splits, steps, documents,
 // strides and bad input.
 
-#include "bmojo/nn/causal_conv.h"
+#include "bmojo/nn/ops/causal_conv.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {

@@ -143,10 +143,10 @@ void append(at::Tensor& all, const at::Tensor& more) {
 void add_piece(Reading& reading, const Call& call, const Output& out, const Piece& piece,
                int64_t number) {
   const auto tokens = [&](const at::Tensor& x) {
-    return x.defined() ? x[piece.row].narrow(0, piece.column, piece.count) : x;
+    return x.defined() ? x[piece.sequence].narrow(0, piece.column, piece.count) : x;
   };
   if (const auto& names = call.options.documents; !names.empty())
-    reading.document = names[piece.row * call.ids.size(1) + piece.column];
+    reading.document = names[piece.sequence * call.ids.size(1) + piece.column];
   append(reading.ids, tokens(call.ids));
   append(reading.hidden, tokens(out.hidden));
   reading.innovations.resize(out.innovations.size());
@@ -173,8 +173,8 @@ std::vector<std::vector<Reading>> read(const Model& model, const std::vector<Cal
     const auto out = model.forward(call.ids, state, call.options);
     for (size_t i = 0; i < layout.pieces.size(); ++i) {
       const auto& piece = layout.pieces[i];
-      if (piece.position == 0) rows[piece.row].emplace_back();
-      add_piece(rows[piece.row].back(), call, out, piece, static_cast<int64_t>(i));
+      if (piece.position == 0) rows[piece.sequence].emplace_back();
+      add_piece(rows[piece.sequence].back(), call, out, piece, static_cast<int64_t>(i));
     }
     state = out.state;
   }

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bmojo/nn/linear_cross_entropy.h"
+#include "bmojo/nn/ops/linear_cross_entropy.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bmojo/nn/selective_scan.h"
+#include "bmojo/nn/ops/selective_scan.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {

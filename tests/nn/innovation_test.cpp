@@ -1,7 +1,7 @@
 // What the innovation promises beyond its table of cases (kernel_test): splits, steps, documents,
 // zeros, strides and bad input.
 
-#include "bmojo/nn/innovation.h"
+#include "bmojo/nn/ops/innovation.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -12,7 +12,7 @@
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
 #include "bmojo/kernels/cpu.h"
-#include "bmojo/nn/product.h"
+#include "bmojo/nn/ops/product.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {

@@ -1,6 +1,6 @@
 // What the loss promises beyond its table of cases (kernel_test).
 
-#include "bmojo/nn/linear_cross_entropy.h"
+#include "bmojo/nn/ops/linear_cross_entropy.h"
 
 #include <gtest/gtest.h>
 

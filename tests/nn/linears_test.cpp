@@ -1,4 +1,4 @@
-#include "bmojo/nn/linears.h"
+#include "bmojo/nn/ops/linears.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -7,7 +7,7 @@
 
 #include "bench/cases.h"
 #include "bmojo/base/error.h"
-#include "bmojo/nn/product.h"
+#include "bmojo/nn/ops/product.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {

@@ -1,7 +1,7 @@
 // What memory attention promises beyond its table of cases (kernel_test): any cut of the queries,
 // rows read where they lie, values that are not numbers, and bad input.
 
-#include "bmojo/nn/memory_attention.h"
+#include "bmojo/nn/ops/memory_attention.h"
 
 #include <gtest/gtest.h>
 

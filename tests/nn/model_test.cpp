@@ -6,7 +6,7 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/model/init.h"
-#include "bmojo/nn/product.h"
+#include "bmojo/nn/ops/product.h"
 #include "tests/nn/support.h"
 #include "tests/temp_folder.h"
 
@@ -197,13 +197,13 @@ TEST(Model, MistakesAreNamed) {
   says("ids must be int64 [B, L]", [&] { model.forward(ids.to(at::kFloat)); });
   says("ids must be int64 [B, L]", [&] { model.forward(ids[0]); });
   says("with B and L at least 1", [&] { model.forward(ids.narrow(1, 0, 0)); });
-  says("lengths must have one entry a row", [&] { model.forward(ids, {}, {{3}, {}, {}}); });
+  says("lengths must have one entry a sequence", [&] { model.forward(ids, {}, {{3}, {}, {}}); });
   says("lengths must be from 0 to 3, got 4", [&] { model.forward(ids, {}, {{3, 4}, {}, {}}); });
   says("at least one row", [&] { model.forward(ids, {}, {{0, 0}, {}, {}}); });
   says("documents must be [2, 3]", [&] { model.forward(ids, {}, {{}, {1}, {}}); });
   const auto state = model.forward(ids).state;
-  says("state must have 1 rows, got 2", [&] { model.forward(ids.narrow(0, 0, 1), state); });
-  says("documents must be given from a row's first token on",
+  says("state must have 1 sequences, got 2", [&] { model.forward(ids.narrow(0, 0, 1), state); });
+  says("documents must be given from a sequence's first token on",
        [&] { model.forward(ids, state, {{}, {1, 1, 1, 1, 1, 1}, {}}); });
   auto fewer = config;
   fewer.eidetic_tokens = 2;

@@ -10,7 +10,7 @@
 #include "bmojo/eval/explain.h"
 #include "bmojo/infer/language_model.h"
 #include "bmojo/nn/language_model.h"
-#include "bmojo/nn/product.h"
+#include "bmojo/nn/ops/product.h"
 #include "tests/eval/support.h"
 #include "tests/infer/support.h"
 

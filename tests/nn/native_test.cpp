@@ -8,7 +8,7 @@
 
 #include "bmojo/infer/model.h"
 #include "bmojo/nn/model.h"
-#include "bmojo/nn/product.h"
+#include "bmojo/nn/ops/product.h"
 #include "tests/infer/support.h"
 #include "tests/temp_folder.h"
 

@@ -1,7 +1,7 @@
 // What the norm promises beyond its table of cases (kernel_test): any split of the rows, one output
 // without the other, shapes, strides and bad input.
 
-#include "bmojo/nn/norm.h"
+#include "bmojo/nn/ops/norm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // What the rotary encoding promises beyond its table of cases (kernel_test): steps, far positions,
 // strides and bad input.
 
-#include "bmojo/nn/rotary.h"
+#include "bmojo/nn/ops/rotary.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

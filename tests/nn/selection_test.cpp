@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {

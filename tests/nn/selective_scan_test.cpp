@@ -1,7 +1,7 @@
 // What the scan promises beyond its table of cases (kernel_test): splits, steps, documents, long
 // sequences and bad input.
 
-#include "bmojo/nn/selective_scan.h"
+#include "bmojo/nn/ops/selective_scan.h"
 
 #include <gtest/gtest.h>
 

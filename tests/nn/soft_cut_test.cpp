@@ -6,7 +6,7 @@
 #include <array>
 #include <set>
 
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {

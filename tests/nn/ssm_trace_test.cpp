@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "bmojo/base/error.h"
-#include "bmojo/nn/rows.h"
+#include "bmojo/nn/ops/rows.h"
 #include "tests/nn/support.h"
 
 namespace bmojo::nn {

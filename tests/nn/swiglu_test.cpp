@@ -1,7 +1,7 @@
 // What SwiGLU promises beyond its table of cases (kernel_test): steps, strides, the ends of the
 // range and bad input.
 
-#include "bmojo/nn/swiglu.h"
+#include "bmojo/nn/ops/swiglu.h"
 
 #include <c10/core/Allocator.h>
 #include <gtest/gtest.h>

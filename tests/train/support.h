@@ -50,7 +50,7 @@ inline std::unique_ptr<Trainer> make_trainer(const std::string& family, Recipe r
   nn::Model model(config, nn::fresh_parameters(config, recipe.seed));
   return std::make_unique<Trainer>(
       recipe, plan, std::move(model), std::move(source), Workers(),
-      Trainer::Surroundings{.out = out, .stop_asked = [] { return false; }, .quiet = true});
+      Trainer::RunContext{.out = out, .stop_asked = [] { return false; }, .quiet = true});
 }
 
 }  // namespace bmojo::train

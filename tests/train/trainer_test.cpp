@@ -316,7 +316,7 @@ TEST(Plan, DefaultsArePublishedOnes) {
   EXPECT_EQ(recipe.bptt, 1);
   EXPECT_EQ(recipe.context, 2048);
   EXPECT_EQ(recipe.micro_batch, 4);
-  EXPECT_EQ(plan.num_rows, 256);
+  EXPECT_EQ(plan.num_sequences, 256);
   EXPECT_GE(plan.num_tokens(), 20 * plan.parameters);
   EXPECT_LT(plan.num_tokens(), 20 * plan.parameters + recipe.batch_tokens);
 }

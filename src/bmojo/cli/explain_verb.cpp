@@ -63,9 +63,9 @@ std::pair<Json, Batch> sequence_given(const Options& options, const Config& conf
 const Json& at_layer(const Json& answer, int64_t layer) {
   static const Json kNone;
   const auto& layers = answer["layers"];
-  const auto found =
+  const auto layer =
       std::ranges::find_if(layers, [&](const Json& each) { return each["layer"] == layer; });
-  return found == layers.end() ? kNone : *found;
+  return layer == layers.end() ? kNone : *layer;
 }
 
 std::string largest_key(const Json& at) {

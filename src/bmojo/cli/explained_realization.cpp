@@ -14,7 +14,7 @@
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/eval/evaluate.h"
 #include "bmojo/eval/explain.h"
-#include "bmojo/nn/innovation.h"
+#include "bmojo/nn/ops/innovation.h"
 #include "bmojo/realization/innovations.h"
 #include "bmojo/realization/whiteness.h"
 #include "bmojo/train/source.h"

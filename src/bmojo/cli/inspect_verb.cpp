@@ -64,11 +64,11 @@ bool verify(Files files, const Options& options) {
       complete = false;
       continue;
     }
-    const auto found = digest_of(file->data(), [&](size_t done) {
+    const auto computed = digest_of(file->data(), [&](size_t done) {
       progress.update(before + static_cast<int64_t>(done), total);
     });
-    require(found == stored, "{}: digest must be {}, got {}; the file is damaged",
-            file->mapping()->path().string(), printable(stored, 80), found);
+    require(computed == stored, "{}: digest must be {}, got {}; the file is damaged",
+            file->mapping()->path().string(), printable(stored, 80), computed);
     before += static_cast<int64_t>(file->data().size());
   }
   return complete;

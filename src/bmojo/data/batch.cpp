@@ -17,26 +17,26 @@ std::vector<int64_t> positions_wanted(std::span<const int64_t> sources) {
   return wanted;
 }
 
-// Row `row` of [B, length]; empty where there are none.
-std::span<int64_t> part(std::vector<int64_t>& all, int64_t row, int64_t length) {
+// Sequence `sequence` of [B, length]; empty where there are none.
+std::span<int64_t> part(std::vector<int64_t>& all, int64_t sequence, int64_t length) {
   if (all.empty()) return {};
-  return {all.data() + row * length, static_cast<size_t>(length)};
+  return {all.data() + sequence * length, static_cast<size_t>(length)};
 }
 
 }  // namespace
 
-Batch empty_batch(int64_t rows, int64_t length, bool with_documents) {
-  Batch batch{.num_rows = rows, .length = length};
-  const auto size = static_cast<size_t>(rows * length);
+Batch empty_batch(int64_t sequences, int64_t length, bool with_documents) {
+  Batch batch{.num_sequences = sequences, .length = length};
+  const auto size = static_cast<size_t>(sequences * length);
   batch.ids.resize(size);
   batch.targets.resize(size);
   if (with_documents) batch.documents.resize(size);
   return batch;
 }
 
-Reading row_of(Batch& batch, int64_t row) {
-  return {part(batch.ids, row, batch.length), part(batch.targets, row, batch.length),
-          part(batch.documents, row, batch.length)};
+Reading sequence_of(Batch& batch, int64_t sequence) {
+  return {part(batch.ids, sequence, batch.length), part(batch.targets, sequence, batch.length),
+          part(batch.documents, sequence, batch.length)};
 }
 
 void count_scored(Batch& batch) {
@@ -45,10 +45,10 @@ void count_scored(Batch& batch) {
 
 Batch columns(const Batch& batch, int64_t from, int64_t count) {
   if (count == batch.length) return batch;
-  Batch out{.num_rows = batch.num_rows, .length = count, .wanted = batch.wanted};
+  Batch out{.num_sequences = batch.num_sequences, .length = count, .wanted = batch.wanted};
   const auto cut = [&](const std::vector<int64_t>& all, std::vector<int64_t>& to) {
-    for (int64_t row = 0; row < batch.num_rows && !all.empty(); ++row) {
-      const auto first = all.begin() + row * batch.length + from;
+    for (int64_t sequence = 0; sequence < batch.num_sequences && !all.empty(); ++sequence) {
+      const auto first = all.begin() + sequence * batch.length + from;
       to.insert(to.end(), first, first + count);
     }
   };
@@ -64,7 +64,7 @@ Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t 
   auto batch = empty_batch(count, task.length, /*with_documents=*/false);
   batch.sources.resize(batch.ids.size());
   for (int64_t i = 0; i < count; ++i) {
-    const auto out = row_of(batch, i);
+    const auto out = sequence_of(batch, i);
     const auto sources = part(batch.sources, i, task.length);
     draw(task, seed, split, static_cast<uint64_t>(first + i), {out.ids, out.targets, sources});
     batch.wanted.push_back(positions_wanted(sources));

@@ -28,9 +28,9 @@ std::optional<std::string> bytes_of(std::string_view token, const ByteOf& byte_o
   std::string bytes;
   for (const char *p = token.data(), *end = p + token.size(); p < end;) {
     const auto [code, size] = character_at(p);
-    const auto found = byte_of.find(code);
-    if (found == byte_of.end()) return std::nullopt;
-    bytes += static_cast<char>(found->second);
+    const auto byte = byte_of.find(code);
+    if (byte == byte_of.end()) return std::nullopt;
+    bytes += static_cast<char>(byte->second);
     p += size;
   }
   return bytes;

@@ -15,20 +15,20 @@ bool is_jsonl(const fs::path& path) { return path.extension() == ".jsonl"; }
 bool is_text(const fs::path& path) { return path.extension() == ".txt"; }
 
 std::vector<fs::path> list_folder(const fs::path& folder, int64_t& num_other_files) {
-  std::vector<fs::path> found;
+  std::vector<fs::path> files;
   int64_t others = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.is_directory()) continue;
     if (entry.is_regular_file() && (is_text(entry.path()) || is_jsonl(entry.path())))
-      found.push_back(entry.path());
+      files.push_back(entry.path());
     else
       ++others;
   }
-  require(!found.empty(), "{}: folder must hold *.txt or *.jsonl files, got none of {} files",
+  require(!files.empty(), "{}: folder must hold *.txt or *.jsonl files, got none of {} files",
           shown(folder), others);
-  std::ranges::sort(found);
+  std::ranges::sort(files);
   num_other_files += others;
-  return found;
+  return files;
 }
 
 }  // namespace

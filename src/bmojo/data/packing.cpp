@@ -36,18 +36,18 @@ void read_part(const TokenData& data, int64_t from, int64_t count, int64_t end, 
 
 }  // namespace
 
-Packing::Packing(const TokenData& data, TokenRange tokens, int64_t context, int64_t num_rows,
+Packing::Packing(const TokenData& data, TokenRange tokens, int64_t context, int64_t num_sequences,
                  uint64_t seed)
     : data_(data),
       num_tokens_(tokens.end - tokens.begin),
       context_(context),
-      num_rows_(num_rows),
+      num_sequences_(num_sequences),
       seed_(seed) {
-  const int64_t needed = context > 0 ? context + 1 : 2 * num_rows;
-  require(
-      num_tokens_ >= needed, "data: must hold at least {} tokens for {}, got {}", needed,
-      context > 0 ? fmt::format("a context of {}", context) : fmt::format("{} streams", num_rows),
-      num_tokens_);
+  const int64_t needed = context > 0 ? context + 1 : 2 * num_sequences;
+  require(num_tokens_ >= needed, "data: must hold at least {} tokens for {}, got {}", needed,
+          context > 0 ? fmt::format("a context of {}", context)
+                      : fmt::format("{} streams", num_sequences),
+          num_tokens_);
   for (int64_t i = document_at(data, tokens.begin); i < data.num_documents(); ++i) {
     const auto [begin, end] = data.document(i);
     const TokenRange part{std::max(begin, tokens.begin), std::min(end, tokens.end)};
@@ -79,10 +79,10 @@ const Packing::Epoch& Packing::epoch(int64_t number) const {
   return epoch;
 }
 
-void Packing::read(int64_t row, int64_t from, const Reading& out) const {
+void Packing::read(int64_t sequence, int64_t from, const Reading& out) const {
   const auto length = std::ssize(out.ids), num_documents = std::ssize(documents_);
   if (context_ > 0) {
-    const int64_t turn = from / context_ * num_rows_ + row;
+    const int64_t turn = from / context_ * num_sequences_ + sequence;
     const int64_t number = turn / num_pieces_, within = from % context_;
     require(within + length <= context_, "packing: a reading must stay within {} tokens, got {}",
             context_, within + length);
@@ -90,7 +90,7 @@ void Packing::read(int64_t row, int64_t from, const Reading& out) const {
     const int64_t start = pieces.offset + pieces.pieces[turn % num_pieces_] * context_ + within;
     return read_epoch(number, start, turn * num_documents, out);
   }
-  int64_t at = row * num_tokens_ / num_rows_ + from;
+  int64_t at = sequence * num_tokens_ / num_sequences_ + from;
   for (int64_t done = 0; done < length;) {
     const int64_t number = at / num_tokens_, start = at % num_tokens_;
     const int64_t count = std::min(length - done, num_tokens_ - start);

@@ -21,21 +21,22 @@ struct Reading {
   std::span<int64_t> ids, targets, documents;
 };
 
-// What the rows of a batch read, for ever. Documents are put in an order drawn anew for each epoch
-// and laid end to end; everything is a function of the seed, so a row can go on anywhere.
+// What the sequences of a batch read, for ever. Documents are put in an order drawn anew for each
+// epoch and laid end to end; everything is a function of the seed, so a sequence can go on
+// anywhere.
 //
 // With a context of C tokens the epoch is cut into pieces of C, from an offset of its own, and the
-// pieces are drawn in another order again: row r of R reads pieces r, R + r, 2 R + r, … of all
-// epochs. Each piece counts as documents of its own. Without (C = 0), row r starts at the r-th part
-// of the first epoch and reads on through all epochs: an endless stream.
+// pieces are drawn in another order again: sequence r of R reads pieces r, R + r, 2 R + r, … of all
+// epochs. Each piece counts as documents of its own. Without (C = 0), sequence r starts at the r-th
+// part of the first epoch and reads on through all epochs: an endless stream.
 class Packing {
  public:
-  Packing(const TokenData& data, TokenRange tokens, int64_t context, int64_t num_rows,
+  Packing(const TokenData& data, TokenRange tokens, int64_t context, int64_t num_sequences,
           uint64_t seed);
 
-  // Tokens [from, from + ids.size()) of everything the row reads. Pieces are not left in between:
-  // with a context, from and the length divide it.
-  void read(int64_t row, int64_t from, const Reading& out) const;
+  // Tokens [from, from + ids.size()) of everything the sequence reads. Pieces are not left in
+  // between: with a context, from and the length divide it.
+  void read(int64_t sequence, int64_t from, const Reading& out) const;
 
  private:
   struct Epoch {
@@ -49,7 +50,7 @@ class Packing {
 
   const TokenData& data_;
   std::vector<TokenRange> documents_;
-  int64_t num_tokens_, context_, num_rows_, num_pieces_ = 0;
+  int64_t num_tokens_, context_, num_sequences_, num_pieces_ = 0;
   uint64_t seed_;
   mutable std::map<int64_t, Epoch> epochs_;  // the last two that were asked for
 };

@@ -24,10 +24,10 @@ constexpr const char* kModule = "bmojo-sentencepiece.so";
 fs::path own_folder() {
   Dl_info ignored;
   link_map* file = nullptr;
-  const int found = ::dladdr1(reinterpret_cast<const void*>(&own_folder), &ignored,
+  const int known = ::dladdr1(reinterpret_cast<const void*>(&own_folder), &ignored,
                               reinterpret_cast<void**>(&file), RTLD_DL_LINKMAP);
   // A program has no name there.
-  const bool is_library = found != 0 && file != nullptr && file->l_name[0] != '\0';
+  const bool is_library = known != 0 && file != nullptr && file->l_name[0] != '\0';
   return (is_library ? fs::canonical(file->l_name) : fs::read_symlink("/proc/self/exe"))
       .parent_path();
 }

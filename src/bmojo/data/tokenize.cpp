@@ -50,14 +50,14 @@ std::string document_of(const InputPart& part, std::string_view line, const std:
   // Only a fault asks where(), which counts lines.
   if (!json.is_object())
     fail("{}: must be a JSON object, got {}", part.where(line), json.type_name());
-  const auto found = json.find(field);
-  if (found == json.end())
+  const auto text = json.find(field);
+  if (text == json.end())
     fail("{}: field {} is missing; choose another with --field", part.where(line),
          in_quotes(field));
-  if (!found->is_string())
+  if (!text->is_string())
     fail("{}: field {} must be a string, got {}", part.where(line), in_quotes(field),
-         found->type_name());
-  return std::move(found->get_ref<std::string&>());
+         text->type_name());
+  return std::move(text->get_ref<std::string&>());
 }
 
 EncodedPart encode_part(const InputPart& part, const Tokenizer& tokenizer,
@@ -104,9 +104,9 @@ class Encoders {
   std::optional<EncodedPart> next(const std::function<void()>& wait) {
     std::unique_lock lock(mutex_);
     while (true) {
-      if (const auto found = done_.find(num_handed_out_); found != done_.end()) {
-        auto encoded = std::move(found->second);
-        done_.erase(found);
+      if (const auto next = done_.find(num_handed_out_); next != done_.end()) {
+        auto encoded = std::move(next->second);
+        done_.erase(next);
         ++num_handed_out_;
         room_.notify_one();
         if (encoded.error) std::rethrow_exception(encoded.error);

@@ -121,8 +121,8 @@ std::vector<int32_t> SentencePiece::encode_parts(std::string_view text, bool is_
   std::vector<int32_t> ids;
   while (!text.empty()) {
     const auto part = text.substr(0, find_cut(text, kPart));
-    const auto found = encode_part(part);
-    ids.insert(ids.end(), found.begin() + (is_rest && dummy_prefix_ ? 1 : 0), found.end());
+    const auto part_ids = encode_part(part);
+    ids.insert(ids.end(), part_ids.begin() + (is_rest && dummy_prefix_ ? 1 : 0), part_ids.end());
     text.remove_prefix(part.size());
     is_rest = true;
   }

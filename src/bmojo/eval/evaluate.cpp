@@ -9,7 +9,7 @@
 
 #include "bmojo/kernels/log_softmax.h"
 
-// Shapes: B rows, L tokens a row, D width, V vocabulary.
+// Shapes: B sequences, L tokens each, D width, V vocabulary.
 
 namespace bmojo::eval {
 namespace {
@@ -109,8 +109,8 @@ std::vector<int64_t> eidetic_layers(const Config& config) {
   return layers;
 }
 
-BatchReader::BatchReader(const LanguageModel& model, int64_t num_rows) : model_(model) {
-  for (int64_t i = 0; i < num_rows; ++i) memories_.push_back(model.begin());
+BatchReader::BatchReader(const LanguageModel& model, int64_t num_sequences) : model_(model) {
+  for (int64_t i = 0; i < num_sequences; ++i) memories_.push_back(model.begin());
 }
 
 const float* BatchReader::read(const Batch& part, Observer* observer) {
@@ -118,12 +118,12 @@ const float* BatchReader::read(const Batch& part, Observer* observer) {
   const auto L = static_cast<size_t>(part.length);
   std::vector<Reading> readings;
   for (size_t i = 0; i < memories_.size(); ++i) {
-    const auto row = [&](const std::vector<int64_t>& all) {
+    const auto of_sequence = [&](const std::vector<int64_t>& all) {
       return all.empty() ? std::span<const int64_t>() : std::span(all).subspan(i * L, L);
     };
     readings.push_back({.memory = memories_[i].get(),
-                        .ids = row(part.ids),
-                        .documents = row(part.documents),
+                        .ids = of_sequence(part.ids),
+                        .documents = of_sequence(part.documents),
                         .wanted = is_told ? &part.wanted[i] : nullptr});
   }
   hidden_.resize(part.ids.size() * static_cast<size_t>(model_.config().hidden_size));
@@ -133,7 +133,7 @@ const float* BatchReader::read(const Batch& part, Observer* observer) {
 
 Score evaluate(const LanguageModel& model, const Batch& batch, int64_t segment) {
   Score total;
-  BatchReader reader(model, batch.num_rows);
+  BatchReader reader(model, batch.num_sequences);
   for (int64_t from = 0; from < batch.length; from += segment) {
     const auto part = columns(batch, from, std::min(segment, batch.length - from));
     HeldCounter held(model.config(), part);
@@ -156,7 +156,7 @@ TextScore evaluate_text(const LanguageModel& model, const TokenData& data,
   int64_t document = -1, document_start = 0;
   for (int64_t from = 0; from < all.end; from += segment) {
     auto part = empty_batch(1, std::min(segment, all.end - from), /*with_documents=*/true);
-    read_in_order(data, all, from, row_of(part, 0));
+    read_in_order(data, all, from, sequence_of(part, 0));
     const auto scored = score_tokens(model, part, reader.read(part));
     auto next = scored.begin();
     for (int64_t t = 0; t < part.length; ++t) {

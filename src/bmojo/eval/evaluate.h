@@ -32,10 +32,10 @@ std::string loss_text(double loss);
 // The layers that num_held counts.
 std::vector<int64_t> eidetic_layers(const Config& config);
 
-// Tokens of a row that are read at once: memory does not grow with a row's length.
+// Tokens of a sequence that are read at once: memory does not grow with its length.
 inline constexpr int64_t kEvalSegment = 2048;
 
-// Reads rows from their start, the memories carried over segments.
+// Reads sequences from their start, the memories carried over segments.
 Score evaluate(const LanguageModel& model, const Batch& batch, int64_t segment = kEvalSegment);
 
 // A whole text, its memories carried from end to end (a document's start empties them), and the
@@ -48,11 +48,11 @@ TextScore evaluate_text(const LanguageModel& model, const TokenData& data,
                         const std::function<void(int64_t)>& progress,
                         int64_t segment = kEvalSegment);
 
-// The rows of a batch, or columns of them, as a model reads them: their memories, what each is told
-// to keep, and where they stand.
+// The sequences of a batch, or columns of them, as a model reads them: their memories, what each is
+// told to keep, and where they stand.
 class BatchReader {
  public:
-  BatchReader(const LanguageModel& model, int64_t num_rows);
+  BatchReader(const LanguageModel& model, int64_t num_sequences);
   // `part` holds the next columns; returns hidden [B, L, D], valid until the next call.
   const float* read(const Batch& part, Observer* observer = nullptr);
 

@@ -18,7 +18,7 @@
 namespace bmojo::infer {
 namespace {
 
-using kernels::Rows;
+using kernels::View;
 
 // `n` numbers of an array that only grows.
 float* room(std::vector<float>& array, int64_t n) {
@@ -44,7 +44,7 @@ LayerState& state_of(const Run& run, int64_t layer) {
 }
 
 // out [T, N] = W x
-float* map(const Call& c, const PackedMatrix& w, Rows x, int64_t T, std::vector<float>& out) {
+float* map(const Call& c, const PackedMatrix& w, View x, int64_t T, std::vector<float>& out) {
   float* to = room(out, T * w.N);
   if (T > 0)
     kernels::packed_product({.M = T, .x = x, .w = w, .out = to, .out_stride = w.N}, c.parallel);
@@ -60,7 +60,7 @@ void add_bias(float* to, int64_t T, int64_t stride, const float* bias, int64_t n
   for (int64_t t = 0; t < T; ++t) add(to + t * stride, bias, n);
 }
 
-void rms_norm(const Call& c, Rows x, int64_t n, const float* gain, float* out) {
+void rms_norm(const Call& c, View x, int64_t n, const float* gain, float* out) {
   const auto& config = c.weights.config;
   kernels::rms_norm({.R = n,
                      .D = config.hidden_size,
@@ -144,7 +144,7 @@ void select(const Call& c, const MemoryShape& shape) {
   });
 }
 
-void rotate(const Call& c, int64_t T, int64_t heads, Rows x, const float* cos, const float* sin,
+void rotate(const Call& c, int64_t T, int64_t heads, View x, const float* cos, const float* sin,
             float* out) {
   kernels::rotate(
       {.T = T, .H = heads, .half = c.weights.config.head_size / 2, .x = x, .cos = cos, .sin = sin},

@@ -37,7 +37,7 @@ void check(std::span<const Input> inputs, const Config& config) {
             input.documents.size());
     require(input.documents.empty() || input.state->position == 0 ||
                 input.state->document != memory::kUnnamed,
-            "forward: documents must be given from a row's first token on, got them after {}",
+            "forward: documents must be given from a sequence's first token on, got them after {}",
             input.state->position);
     for (const auto id : input.ids)
       require(id >= 0 && id < config.vocab_size, "forward: ids must be from 0 to {}, got {}",

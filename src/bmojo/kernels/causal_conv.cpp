@@ -82,7 +82,7 @@ struct TapGradients {
 
 // One row and the channels [first, first + count).
 void backward_group(const CausalConv& conv, const float* taps, int64_t b, int64_t first,
-                    int64_t count, const Rows& grad_y, const float* grad_next,
+                    int64_t count, const View& grad_y, const float* grad_next,
                     const CausalConvGradients& out) {
   const History& h = conv.history;
   const int64_t E = h.C, K = h.depth + 1;
@@ -92,7 +92,7 @@ void backward_group(const CausalConv& conv, const float* taps, int64_t b, int64_
   const auto fill = [&](int64_t t, float* HWY_RESTRICT d) HWY_ATTR {
     reads.at(h, b, t);
     const float* HWY_RESTRICT from = grad_y.data + (b * h.L + t) * grad_y.stride + first;
-    if (t >= kHistoryAhead) expect(from - kHistoryAhead * grad_y.stride, count);
+    if (t >= kHistoryAhead) prefetch(from - kHistoryAhead * grad_y.stride, count);
     over_row(count, [&](int64_t c, int64_t lanes) BMOJO_BODY {
       const V sum = convolve(reads, taps, load(bias + c, lanes), E, first + c, lanes);
       const V to_sum = hn::Mul(load(from + c, lanes), silu_slope(sum, sigmoid(sum)));
@@ -117,7 +117,7 @@ void backward_group(const CausalConv& conv, const float* taps, int64_t b, int64_
   }
 }
 
-void backward(const CausalConv& conv, const Rows& grad_y, const float* grad_next,
+void backward(const CausalConv& conv, const View& grad_y, const float* grad_next,
               const CausalConvGradients& out, const ParallelFor& parallel) {
   const int64_t E = conv.history.C, groups = (E + kHistoryGroup - 1) / kHistoryGroup;
   const auto taps = by_tap(conv);
@@ -142,7 +142,7 @@ void causal_conv1d_silu(const CausalConv& conv, float* y, float* next_tail,
   HWY_DYNAMIC_DISPATCH(forward)(conv, y, next_tail, parallel);
 }
 
-void causal_conv1d_silu_backward(const CausalConv& conv, Rows grad_y, const float* grad_next,
+void causal_conv1d_silu_backward(const CausalConv& conv, View grad_y, const float* grad_next,
                                  const CausalConvGradients& out, const ParallelFor& parallel) {
   HWY_DYNAMIC_DISPATCH(backward)(conv, grad_y, grad_next, out, parallel);
 }

@@ -5,13 +5,13 @@
 #include "bmojo/kernels/history.h"
 #include "bmojo/kernels/parallel.h"
 
-// Shapes: B rows, L tokens, E channels, K taps. All arrays are float and dense but for `Rows`.
+// Shapes: B sequences, L tokens, E channels, K taps. All arrays are float and dense but for `View`.
 
 namespace bmojo::kernels {
 
 // The short convolution of a Mamba layer, channel by channel:
 //   y_t = silu(bias + Σ_{i=0..K-1} weight[:, K-1-i] ⊙ x_{t-i}), summed in this order; x_{t-i} = 0
-//   before the document; y_t = 0 behind a row's length
+//   before the document; y_t = 0 behind a sequence's length
 struct CausalConv {
   History history;                // C is E, depth is K - 1
   const float* weight = nullptr;  // [E, K], the last tap is the present
@@ -26,10 +26,10 @@ void causal_conv1d_silu(const CausalConv& conv, float* y, float* next_tail,
 struct CausalConvGradients {
   float* x;       // [B, L, E]
   float* tail;    // [B, K - 1, E]
-  float* weight;  // [B, E, K], still to be summed over rows
+  float* weight;  // [B, E, K], still to be summed over sequences
   float* bias;    // [B, E], likewise
 };
-void causal_conv1d_silu_backward(const CausalConv& conv, Rows grad_y, const float* grad_next,
+void causal_conv1d_silu_backward(const CausalConv& conv, View grad_y, const float* grad_next,
                                  const CausalConvGradients& out, const ParallelFor& parallel);
 
 }  // namespace bmojo::kernels

@@ -46,12 +46,12 @@ std::vector<std::string> simd_targets() {
 
 void use_target(const std::string& name) {
   hwy::SetSupportedTargetsForTest(0);
-  int64_t found = 0;
+  int64_t chosen = 0;
   for (const auto target : hwy::SupportedAndGeneratedTargets())
-    if (hwy::TargetName(target) == name) found = target;
-  require(found != 0 || name.empty(), "use_target: must be an instruction set of this CPU, got {}",
+    if (hwy::TargetName(target) == name) chosen = target;
+  require(chosen != 0 || name.empty(), "use_target: must be an instruction set of this CPU, got {}",
           name);
-  choose(found);
+  choose(chosen);
 }
 
 void cap_target(const std::string& name) {

@@ -27,7 +27,7 @@ struct Reads {
   int64_t count = 0;
 };
 
-inline constexpr int64_t kHistoryAhead = 16;  // tokens from a row's `expect` to itself
+inline constexpr int64_t kHistoryAhead = 16;  // tokens from a row's prefetch to itself
 
 // Token t of row b made Σ_i weight_i ⊙ x_{t-i} over i ≤ reach(t), and d_t is the gradient to that.
 //   fill(t, d) gives d_t for the channels [first, first + count); t runs backwards
@@ -49,8 +49,8 @@ HWY_INLINE void back_through(const History& h, int64_t b, int64_t first, int64_t
   std::vector<Reader> readers(static_cast<size_t>(taps));
   for (int64_t t = length - 1; t >= -h.depth; --t) {
     if (const int64_t soon = t - kHistoryAhead; soon >= 0) {
-      expect(h.row(b, soon) + first, count);
-      expect(grad_x + (b * h.L + soon) * h.C + first, count);
+      prefetch(h.row(b, soon) + first, count);
+      prefetch(grad_x + (b * h.L + soon) * h.C + first, count);
     }
     if (t >= 0) fill(t, d(t));
     size_t num_readers = 0;

@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "bmojo/kernels/rows.h"
+#include "bmojo/kernels/view.h"
 
 namespace bmojo::kernels {
 
-// Tokens that read the rows before them, across calls but never across documents. Shapes: B rows,
-// L tokens, C channels, and `depth` tokens that each one looks back at most.
+// Tokens that read the rows before them, across calls but never across documents. Shapes: B
+// sequences, L tokens, C channels, and `depth` tokens that each one looks back at most.
 struct History {
   int64_t B = 0, L = 0, C = 0, depth = 0;
-  Rows x;                              // [B, L, C]
+  View x;                              // [B, L, C]
   const float* tail = nullptr;         // [B, depth, C] what came before the call, the newest last
   const int64_t* positions = nullptr;  // [B, L] of each token in its document
-  const int64_t* lengths = nullptr;    // [B] tokens of each row, or none: L
+  const int64_t* lengths = nullptr;    // [B] tokens of each sequence, or none: L
 
   int64_t length(int64_t b) const { return lengths != nullptr ? lengths[b] : L; }
   int64_t position(int64_t b, int64_t t) const {

@@ -5,13 +5,13 @@
 #include "bmojo/kernels/history.h"
 #include "bmojo/kernels/parallel.h"
 
-// Shapes: B rows, L tokens, D channels, k taps. All arrays are float and dense but for `Rows`.
+// Shapes: B sequences, L tokens, D channels, k taps. All arrays are float and dense but for `View`.
 
 namespace bmojo::kernels {
 
 // How far each output lies from its prediction:
 //   e_t   = y_t - Σ_{i=1..k} c_i y_{t-i}     [D], in this order; y_{t-i} = 0 before the document
-//   eps_t = √mean(e_t²)                      0 behind a row's length
+//   eps_t = √mean(e_t²)                      0 behind a sequence's length
 struct Innovation {
   History history;           // of y: C is D, depth is k
   const float* c = nullptr;  // [k]

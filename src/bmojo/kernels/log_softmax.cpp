@@ -33,7 +33,7 @@ int64_t most_likely_of(const float* x, int64_t size) {
   return first_of(x, size, largest_of(x, size));
 }
 
-void score(const Rows& x, int64_t n, int64_t size, const int64_t* target, const RowScores& out,
+void score(const View& x, int64_t n, int64_t size, const int64_t* target, const RowScores& out,
            const ParallelFor& parallel) {
   constexpr int64_t kRows = 8;
   run(parallel, (n + kRows - 1) / kRows, [&](int64_t task) HWY_ATTR {
@@ -71,7 +71,7 @@ int64_t most_likely(const float* x, int64_t V) {
   return out;
 }
 
-void score_rows(Rows x, int64_t n, int64_t V, const int64_t* target, const RowScores& out,
+void score_rows(View x, int64_t n, int64_t V, const int64_t* target, const RowScores& out,
                 const ParallelFor& parallel) {
   HWY_DYNAMIC_DISPATCH(score)(x, n, V, target, out, parallel);
 }

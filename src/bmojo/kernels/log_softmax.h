@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "bmojo/kernels/parallel.h"
-#include "bmojo/kernels/rows.h"
+#include "bmojo/kernels/view.h"
 
 namespace bmojo::kernels {
 
@@ -24,7 +24,7 @@ struct RowScores {
   int64_t* best = nullptr;  // most_likely(x_i), and 0 where log_sum is NaN
   float* best_log_p = nullptr;
 };
-void score_rows(Rows x, int64_t n, int64_t V, const int64_t* target, const RowScores& out,
+void score_rows(View x, int64_t n, int64_t V, const int64_t* target, const RowScores& out,
                 const ParallelFor& parallel);
 
 }  // namespace bmojo::kernels

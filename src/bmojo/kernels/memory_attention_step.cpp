@@ -54,7 +54,7 @@ const float* row_at(const AttentionStep& step, int64_t stride, int64_t j) {
   return run->first + j * stride;
 }
 
-// Reads a row and forgets it. Rows in their order, keys and values, are a stream that the hardware
+// Reads a row and forgets it. View in their order, keys and values, are a stream that the hardware
 // reads ahead of; the parts of them that a pass needs, or prefetches of these, are none: they came
 // from memory at half the speed.
 HWY_INLINE void touch(const float* row, int64_t n) {

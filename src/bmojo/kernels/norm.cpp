@@ -81,7 +81,7 @@ void row_back(const Norm& in, const float* HWY_RESTRICT x, float scale,
   });
 }
 
-void backward(const Norm& in, const float* scales, const Rows& grad_norm, const Rows& grad_sum,
+void backward(const Norm& in, const float* scales, const View& grad_norm, const View& grad_sum,
               float* grad_x, float* grad_gain, const ParallelFor& parallel) {
   const int64_t D = in.D, blocks = blocks_of(in.R, kRowBlock);
   std::vector<float> gains(static_cast<size_t>(blocks * D));
@@ -119,7 +119,7 @@ void rms_norm(const Norm& in, float* sum, float* norm, float* scale, const Paral
   HWY_DYNAMIC_DISPATCH(forward)(in, sum, norm, scale, parallel);
 }
 
-void rms_norm_backward(const Norm& in, const float* scale, Rows grad_norm, Rows grad_sum,
+void rms_norm_backward(const Norm& in, const float* scale, View grad_norm, View grad_sum,
                        float* grad_x, float* grad_gain, const ParallelFor& parallel) {
   HWY_DYNAMIC_DISPATCH(backward)(in, scale, grad_norm, grad_sum, grad_x, grad_gain, parallel);
 }

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "bmojo/kernels/parallel.h"
-#include "bmojo/kernels/rows.h"
+#include "bmojo/kernels/view.h"
 
-// Shapes: R rows of D numbers. All arrays are float and dense but for `Rows`.
+// Shapes: R rows of D numbers. All arrays are float and dense but for `View`.
 
 namespace bmojo::kernels {
 
@@ -14,8 +14,8 @@ namespace bmojo::kernels {
 //   norm_r = gain ⊙ s_r / √(mean(s_r²) + eps)
 struct Norm {
   int64_t R = 0, D = 0;
-  Rows x;                       // [R, D]
-  Rows y = {};                  // [R, D], or none
+  View x;                       // [R, D]
+  View y = {};                  // [R, D], or none
   const float* gain = nullptr;  // [D]
   float eps = 0;
 };
@@ -26,7 +26,7 @@ void rms_norm(const Norm& in, float* sum, float* norm, float* scale, const Paral
 
 // Of a loss whose gradient to norm is grad_norm [R, D] and to the sum, besides, grad_sum [R, D] (or
 // none). in.x is the sum. grad_x [R, D] is the gradient to x as to y; grad_gain [D].
-void rms_norm_backward(const Norm& in, const float* scale, Rows grad_norm, Rows grad_sum,
+void rms_norm_backward(const Norm& in, const float* scale, View grad_norm, View grad_sum,
                        float* grad_x, float* grad_gain, const ParallelFor& parallel);
 
 }  // namespace bmojo::kernels

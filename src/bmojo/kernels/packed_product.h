@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "bmojo/kernels/parallel.h"
-#include "bmojo/kernels/rows.h"
+#include "bmojo/kernels/view.h"
 
 namespace bmojo::kernels {
 
@@ -51,7 +51,7 @@ void pack_rows(const uint16_t* src, const PackedRows& to, const ParallelFor& par
 // threads. Up to 8 rows allocate nothing.
 struct PackedProduct {
   int64_t M = 0;
-  Rows x;
+  View x;
   PackedMatrix w;
   float* out = nullptr;
   int64_t out_stride = 0;

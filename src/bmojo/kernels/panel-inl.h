@@ -86,7 +86,7 @@ HWY_INLINE void multiply_block(const Left& left, const Weight* HWY_RESTRICT pane
   V sums[kVectors][kRows], weights[kVectors];
   each<kRows>([&](auto m) BMOJO_BODY {
     each<kVectors>([&](auto c) BMOJO_BODY { sums[c][m] = zero(); });
-    expect(out + m * stride, kVectors * kLanes);
+    prefetch(out + m * stride, kVectors * kLanes);
     hwy::Prefetch(out + m * stride + kVectors * kLanes - 1);
   });
 #pragma GCC unroll 4

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "bmojo/kernels/parallel.h"
-#include "bmojo/kernels/rows.h"
+#include "bmojo/kernels/view.h"
 
 namespace bmojo::kernels {
 
@@ -11,7 +11,7 @@ namespace bmojo::kernels {
 //   y = [a cos - b sin | b cos + a sin]
 struct Rotary {
   int64_t T = 0, H = 0, half = 0;
-  Rows x;                      // [T, H · 2 h]: the heads of a token are dense
+  View x;                      // [T, H · 2 h]: the heads of a token are dense
   const float* cos = nullptr;  // [T, h]
   const float* sin = nullptr;  // [T, h]
   bool back = false;           // turn by the negative angle: the gradient, and the inverse

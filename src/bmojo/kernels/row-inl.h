@@ -34,7 +34,7 @@ HWY_INLINE void over_row(int64_t n, const Body& body) {
 // Begins to load `n` numbers that are needed soon. Where a task owns a few channels of every token,
 // its rows are a few cache lines each and far apart, and processors do not foresee them. (Inlined
 // by force: GCC drops calls of functions that do nothing else.)
-HWY_INLINE void expect(const float* row, int64_t n) {
+HWY_INLINE void prefetch(const float* row, int64_t n) {
   for (int64_t i = 0; i < n; i += 16) hwy::Prefetch(row + i);
 }
 

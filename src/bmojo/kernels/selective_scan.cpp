@@ -33,7 +33,7 @@ struct Group {
   int64_t channel(int64_t v) const { return first + v * kLanes; }
   int64_t lanes(int64_t v) const { return std::min(kLanes, count - v * kLanes); }
   int64_t token(int64_t t) const { return row * scan.L + t; }
-  const float* at(const Rows& rows, int64_t t) const { return rows.data + token(t) * rows.stride; }
+  const float* at(const View& rows, int64_t t) const { return rows.data + token(t) * rows.stride; }
   bool starts(int64_t t) const { return scan.starts != nullptr && scan.starts[token(t)] != 0; }
 };
 
@@ -100,19 +100,19 @@ HWY_INLINE void deltas(const Group& g, int64_t v, int64_t t0, int64_t t1, float*
 
 // One vector of channels through tokens [t0, t1). `h` [N, kLanes] goes from state to state; `sums`
 // receives C·h + D x. With Keep, decays [T, N, kLanes] and states [T, N, kLanes] are kept for the
-// backward pass. `expected`: what the next block reads and writes, `ahead` tokens from here.
+// backward pass. `streams`: what the next block reads and writes, `ahead` tokens from here.
 template <bool Keep, typename Arrays>
 HWY_INLINE void steps(const Group& g, int64_t v, int64_t t0, int64_t t1,
                       const float* HWY_RESTRICT delta_of, float* HWY_RESTRICT h,
                       float* HWY_RESTRICT decays, float* HWY_RESTRICT states,
-                      float* HWY_RESTRICT sums, const Arrays& expected, int64_t ahead) {
+                      float* HWY_RESTRICT sums, const Arrays& streams, int64_t ahead) {
   const Scan& s = g.scan;
   const int64_t N = s.N, c = g.channel(v), lanes = g.lanes(v);
   const float* HWY_RESTRICT rate = g.decay_rate.get() + v * N * kLanes;
   const V skip = load(s.D + c, lanes);
   for (int64_t t = t0; t < t1; ++t) {
     if (t + ahead >= 0 && t + ahead < g.length)
-      for (const Rows& rows : expected) expect(g.at(rows, t + ahead) + c, lanes);
+      for (const View& rows : streams) prefetch(g.at(rows, t + ahead) + c, lanes);
     const V x = load(g.at(s.x, t) + c, lanes);
     const V delta = hn::Load(Floats(), delta_of + (t - t0) * kLanes);
     const V delta_x = hn::Mul(delta, x);
@@ -136,12 +136,13 @@ HWY_INLINE void steps(const Group& g, int64_t v, int64_t t0, int64_t t1,
   }
 }
 
-void forward(const Scan& s, float* y, float* h_last, float* found, const ParallelFor& parallel) {
+void forward(const Scan& s, float* y, float* h_last, float* block_states,
+             const ParallelFor& parallel) {
   run(parallel, num_tasks(s), [&](int64_t task) HWY_ATTR {
     const Group g = make_group(s, task);
     const auto h = scratch(g.vectors() * s.N * kLanes);
     const auto delta = per_token(), sums = per_token();
-    const std::array expected = {s.x, s.dt, s.z, Rows{y, s.E}};
+    const std::array streams = {s.x, s.dt, s.z, View{y, s.E}};
     to_lanes(g, s.h0, g.row, 1, h.get());
     for (int64_t t0 = 0; t0 < g.length; t0 += kScanBlock) {
       const int64_t t1 = std::min(g.length, t0 + kScanBlock);
@@ -149,10 +150,10 @@ void forward(const Scan& s, float* y, float* h_last, float* found, const Paralle
         float* state = h.get() + v * s.N * kLanes;
         const int64_t c = g.channel(v), lanes = g.lanes(v);
         const int64_t block = g.row * scan_blocks(s.L) + t0 / kScanBlock;
-        for (int64_t n = 0; found != nullptr && n < s.N; ++n)
-          store(load(state + n * kLanes), found + (block * s.N + n) * s.E + c, lanes);
+        for (int64_t n = 0; block_states != nullptr && n < s.N; ++n)
+          store(load(state + n * kLanes), block_states + (block * s.N + n) * s.E + c, lanes);
         deltas(g, v, t0, t1, delta.get());
-        steps<false>(g, v, t0, t1, delta.get(), state, nullptr, nullptr, sums.get(), expected,
+        steps<false>(g, v, t0, t1, delta.get(), state, nullptr, nullptr, sums.get(), streams,
                      kScanBlock);
         for (int64_t t = t0; t < t1; ++t) {
           const V z = load(g.at(s.z, t) + c, lanes);
@@ -185,7 +186,7 @@ struct Adjoint {
   }
   Scratch h, grad_h, grad_A, grad_D, grad_bias;
   Scratch decays;  // [T, N, kLanes]
-  Scratch states;  // [1 + T, N, kLanes]: found, then after each token
+  Scratch states;  // [1 + T, N, kLanes]: before the block, then after each token
   PerToken delta = per_token(), sum = per_token();  // sum: C·h + D x, then its gradient
   PerToken grad_delta = per_token(), grad_delta_x = per_token();
   // Sums over the group's channels, lane by lane until the block ends: [T, N, kChains].
@@ -193,7 +194,7 @@ struct Adjoint {
 };
 
 // Back through the gate, y = sum ⊙ silu(z), and the skip.
-void gate_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1, const Rows& grad_y,
+void gate_back(const Group& g, Adjoint& a, int64_t v, int64_t t0, int64_t t1, const View& grad_y,
                const ScanGradients& out) {
   const Scan& s = g.scan;
   const int64_t c = g.channel(v), lanes = g.lanes(v);
@@ -291,13 +292,13 @@ void clear_padding(const Group& g, const ScanGradients& out, float* input, float
 }
 
 // input and output [B, L, N]: this group's share of the gradients to B and C.
-void backward_group(const Group& g, const float* found, const Rows& grad_y, const float* grad_h,
-                    const ScanGradients& out, float* input, float* output) {
+void backward_group(const Group& g, const float* block_states, const View& grad_y,
+                    const float* grad_h, const ScanGradients& out, float* input, float* output) {
   const Scan& s = g.scan;
   const int64_t N = s.N;
   Adjoint a(s, g.vectors());
-  const std::array expected = {
-      s.x, s.dt, s.z, grad_y, Rows{out.x, s.E}, Rows{out.dt, s.E}, Rows{out.z, s.E}};
+  const std::array streams = {
+      s.x, s.dt, s.z, grad_y, View{out.x, s.E}, View{out.dt, s.E}, View{out.z, s.E}};
   to_lanes(g, grad_h, g.row, 1, a.grad_h.get());
   for (int64_t block = (g.length - 1) / kScanBlock; block >= 0; --block) {
     const int64_t t0 = block * kScanBlock, t1 = std::min(g.length, t0 + kScanBlock);
@@ -305,7 +306,8 @@ void backward_group(const Group& g, const float* found, const Rows& grad_y, cons
     std::fill_n(a.grad_input.get(), (t1 - t0) * N * kChains, 0.0f);
     std::fill_n(a.grad_output.get(), (t1 - t0) * N * kChains, 0.0f);
     for (int64_t v = 0; v < g.vectors(); ++v) {
-      const float* from = found + (g.row * scan_blocks(s.L) + block) * N * s.E + g.channel(v);
+      const float* from =
+          block_states + (g.row * scan_blocks(s.L) + block) * N * s.E + g.channel(v);
       for (int64_t n = 0; n < N; ++n) {
         const V state = load(from + n * s.E, g.lanes(v));
         hn::Store(state, Floats(), a.h.get() + n * kLanes);
@@ -313,7 +315,7 @@ void backward_group(const Group& g, const float* found, const Rows& grad_y, cons
       }
       deltas(g, v, t0, t1, a.delta.get());
       steps<true>(g, v, t0, t1, a.delta.get(), a.h.get(), a.decays.get(),
-                  a.states.get() + N * kLanes, a.sum.get(), expected, -kScanBlock);
+                  a.states.get() + N * kLanes, a.sum.get(), streams, -kScanBlock);
       gate_back(g, a, v, t0, t1, grad_y, out);
       steps_back(g, a, v, t0, t1);
       delta_back(g, a, v, t0, t1, out);
@@ -332,7 +334,7 @@ void backward_group(const Group& g, const float* found, const Rows& grad_y, cons
   }
 }
 
-void backward(const Scan& s, const float* found, const Rows& grad_y, const float* grad_h,
+void backward(const Scan& s, const float* block_states, const View& grad_y, const float* grad_h,
               const ScanGradients& out, const ParallelFor& parallel) {
   const int64_t groups = num_tasks(s) / s.B, shared = s.B * s.L * s.N;
   // The first group writes where the sum will stand, the others beside it.
@@ -342,8 +344,8 @@ void backward(const Scan& s, const float* found, const Rows& grad_y, const float
   };
   run(parallel, num_tasks(s), [&](int64_t task) HWY_ATTR {
     const int64_t group = task % groups;
-    backward_group(make_group(s, task), found, grad_y, grad_h, out, place(out.input, group, 0),
-                   place(out.output, group, 1));
+    backward_group(make_group(s, task), block_states, grad_y, grad_h, out,
+                   place(out.input, group, 0), place(out.output, group, 1));
   });
   // Then every number is the sum over groups, in their order.
   const int64_t block = kScanBlock * s.N;
@@ -366,14 +368,15 @@ namespace bmojo::kernels {
 HWY_EXPORT(forward);
 HWY_EXPORT(backward);
 
-void selective_scan(const Scan& scan, float* y, float* h_last, float* found,
+void selective_scan(const Scan& scan, float* y, float* h_last, float* block_states,
                     const ParallelFor& parallel) {
-  HWY_DYNAMIC_DISPATCH(forward)(scan, y, h_last, found, parallel);
+  HWY_DYNAMIC_DISPATCH(forward)(scan, y, h_last, block_states, parallel);
 }
 
-void selective_scan_backward(const Scan& scan, const float* found, Rows grad_y, const float* grad_h,
-                             const ScanGradients& out, const ParallelFor& parallel) {
-  HWY_DYNAMIC_DISPATCH(backward)(scan, found, grad_y, grad_h, out, parallel);
+void selective_scan_backward(const Scan& scan, const float* block_states, View grad_y,
+                             const float* grad_h, const ScanGradients& out,
+                             const ParallelFor& parallel) {
+  HWY_DYNAMIC_DISPATCH(backward)(scan, block_states, grad_y, grad_h, out, parallel);
 }
 
 }  // namespace bmojo::kernels

@@ -37,7 +37,7 @@ void forward(const SwiGlu& in, float* y, const ParallelFor& parallel) {
   });
 }
 
-void backward(const SwiGlu& in, const Rows& grad_y, float* grad_gate, float* grad_up,
+void backward(const SwiGlu& in, const View& grad_y, float* grad_gate, float* grad_up,
               const ParallelFor& parallel) {
   over_rows(in, parallel, [&](int64_t r) HWY_ATTR {
     const float* HWY_RESTRICT gate = in.gate.data + r * in.gate.stride;
@@ -67,7 +67,7 @@ void swiglu(const SwiGlu& in, float* y, const ParallelFor& parallel) {
   HWY_DYNAMIC_DISPATCH(forward)(in, y, parallel);
 }
 
-void swiglu_backward(const SwiGlu& in, Rows grad_y, float* grad_gate, float* grad_up,
+void swiglu_backward(const SwiGlu& in, View grad_y, float* grad_gate, float* grad_up,
                      const ParallelFor& parallel) {
   HWY_DYNAMIC_DISPATCH(backward)(in, grad_y, grad_gate, grad_up, parallel);
 }

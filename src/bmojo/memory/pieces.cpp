@@ -13,44 +13,44 @@ void check(const Sequences& sequences, const Cursor& cursor) {
   require(B >= 1 && L >= 1, "forward: tokens must be [B, L] with B and L at least 1, got [{}, {}]",
           B, L);
   require(lengths.empty() || std::ranges::any_of(lengths, [](auto n) { return n > 0; }),
-          "forward: at least one row must have a token, got none");
+          "forward: at least one sequence must have a token, got none");
   require(lengths.empty() || std::ssize(lengths) == B,
-          "forward: lengths must have one entry a row = {}, got {}", B, lengths.size());
+          "forward: lengths must have one entry a sequence = {}, got {}", B, lengths.size());
   for (const auto length : lengths)
     require(length >= 0 && length <= L, "forward: lengths must be from 0 to {}, got {}", L, length);
   require(sequences.documents.empty() || std::ssize(sequences.documents) == B * L,
           "forward: documents must be [{}, {}], got {} entries", B, L, sequences.documents.size());
   require(cursor.position.empty() || std::ssize(cursor.position) == B,
-          "forward: state must have {} rows, got {}", B, cursor.position.size());
+          "forward: state must have {} sequences, got {}", B, cursor.position.size());
   for (size_t b = 0; !sequences.documents.empty() && b < cursor.position.size(); ++b)
     require(cursor.position[b] == 0 || cursor.document[b] != kUnnamed,
-            "forward: documents must be given from a row's first token on, got them after {}",
+            "forward: documents must be given from a sequence's first token on, got them after {}",
             cursor.position[b]);
 }
 
-std::vector<Document> split_documents(const Sequences& sequences, const Cursor& cursor, int64_t row,
-                                      int64_t length) {
-  const bool continued = !cursor.position.empty() && cursor.position[row] > 0;
+std::vector<Document> split_documents(const Sequences& sequences, const Cursor& cursor,
+                                      int64_t sequence, int64_t length) {
+  const bool continued = !cursor.position.empty() && cursor.position[sequence] > 0;
   std::vector<Document> documents;
   for (int64_t i = 0; i < length; ++i) {
     const auto id = [&](int64_t column) {
-      return sequences.documents[row * sequences.length + column];
+      return sequences.documents[sequence * sequences.length + column];
     };
     const bool first = i == 0;
     bool starts = first && !continued;
     if (!sequences.documents.empty() && !starts)
-      starts = id(i) != (first ? cursor.document[row] : id(i - 1));
-    if (first || starts) documents.push_back({i, i, starts ? 0 : cursor.position[row]});
+      starts = id(i) != (first ? cursor.document[sequence] : id(i - 1));
+    if (first || starts) documents.push_back({i, i, starts ? 0 : cursor.position[sequence]});
     documents.back().end = i + 1;
   }
   return documents;
 }
 
-void cut(Pieces& out, int64_t row, const Document& document, int64_t window, int64_t& wave) {
+void cut(Pieces& out, int64_t sequence, const Document& document, int64_t window, int64_t& wave) {
   for (int64_t i = document.column; i < document.end;) {
     const int64_t p = document.position + i - document.column;
     const int64_t count = piece_length(p, document.end - i, window);
-    out.pieces.push_back({row, i, count, p, document.column, document.position, wave++});
+    out.pieces.push_back({sequence, i, count, p, document.column, document.position, wave++});
     i += count;
   }
 }

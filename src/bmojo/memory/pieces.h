@@ -35,11 +35,11 @@ struct Sequences {
 // A piece is a run of tokens of one sequence, one document and one chunk: its queries share the
 // frozen memories. Pieces are the batch dimension of attention.
 struct Piece {
-  int64_t row, column, count;  // tokens [column, column + count) of sequence `row`
-  int64_t position;            // of the first, in its document
-  int64_t document_column;     // where the document begins in this call …
-  int64_t document_position;   // … and the position it has there (> 0: it began in an earlier call)
-  int64_t wave;                // this is the sequence's wave-th piece
+  int64_t sequence, column, count;  // tokens [column, column + count) of it
+  int64_t position;                 // of the first, in its document
+  int64_t document_column;          // where the document begins in this call …
+  int64_t document_position;  // … and the position it has there (> 0: it began in an earlier call)
+  int64_t wave;               // this is the sequence's wave-th piece
 
   bool begins_document() const { return position == 0; }
 };

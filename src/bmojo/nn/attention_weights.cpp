@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "bmojo/base/error.h"
-#include "bmojo/nn/memory_attention.h"
-#include "bmojo/nn/types.h"
+#include "bmojo/nn/ops/memory_attention.h"
+#include "bmojo/nn/ops/types.h"
 
 namespace bmojo::nn {
 namespace {
@@ -52,13 +52,14 @@ at::Tensor attention_share(const AttentionInput& in, const QueryRuns& runs, Memo
   return with_values_of(memory, in, ones, runs).select(-1, 0);
 }
 
-AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t row,
+AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t sequence,
                                    int64_t column) {
   require(in.q.defined(), "attention_weights: attention must be kept by its call, got none");
-  require(row >= 0 && row < layout.batch && column >= 0 && column < layout.lengths[row],
-          "attention_weights: row and column must name a token of the call, got {} and {}", row,
-          column);
-  const int64_t token = row * layout.length + column, Q = layout.queries.max_queries;
+  require(
+      sequence >= 0 && sequence < layout.batch && column >= 0 && column < layout.lengths[sequence],
+      "attention_weights: row and column must name a token of the call, got {} and {}", sequence,
+      column);
+  const int64_t token = sequence * layout.length + column, Q = layout.queries.max_queries;
   const int64_t query = layout.queries.query[token].item<int64_t>();
   const int64_t piece = query / Q, number = query % Q;
   const auto seen =

@@ -35,9 +35,9 @@ struct AttentionWeights {
   at::Tensor value;           // [n, G, d]
 };
 
-// Of the token at `column` of `row`. The fused kernel never has these numbers at once: they are
-// computed here, one token at a time, for people to look at.
-AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t row,
+// Of the token at `column` of `sequence`. The fused kernel never has these numbers at once: they
+// are computed here, one token at a time, for people to look at.
+AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t sequence,
                                    int64_t column);
 
 // [T, H, d]: what the keys of one memory add to `mixed`, of all tokens at once. The three parts sum

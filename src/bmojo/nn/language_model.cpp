@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "bmojo/nn/attention_weights.h"
-#include "bmojo/nn/parallel.h"
+#include "bmojo/nn/ops/parallel.h"
 
 namespace bmojo::nn {
 namespace {
@@ -17,23 +17,23 @@ class StateMemory : public eval::Memory {
     return std::make_unique<StateMemory>(*this);
   }
   int64_t position() const override {
-    return batch ? batch->cursor.position[static_cast<size_t>(row)] : 0;
+    return batch ? batch->cursor.position[static_cast<size_t>(sequence)] : 0;
   }
   // The sequence as a batch of its own.
   State alone() const {
     if (!batch) return {};
-    const auto b = static_cast<size_t>(row);
+    const auto b = static_cast<size_t>(sequence);
     State out{.cursor = {{batch->cursor.position[b]}, {batch->cursor.document[b]}},
               .layers = batch->layers};
     const auto take = [&](const char*, at::Tensor& x) {
-      if (x.defined()) x = x.narrow(0, row, 1);
+      if (x.defined()) x = x.narrow(0, sequence, 1);
     };
     for (auto& layer : out.layers) LayerState::visit(layer, take, take);
     return out;
   }
 
   std::shared_ptr<const State> batch;  // null: nothing was read yet
-  int64_t row = 0;
+  int64_t sequence = 0;
 };
 
 StateMemory& memory_of(const eval::Reading& reading) {
@@ -48,7 +48,7 @@ bool are_one_batch(std::span<const eval::Reading> readings) {
   for (int64_t i = 0; i < size; ++i) {
     const auto& reading = readings[static_cast<size_t>(i)];
     const auto& memory = memory_of(reading);
-    if (memory.batch != first.batch || (memory.batch && memory.row != i) ||
+    if (memory.batch != first.batch || (memory.batch && memory.sequence != i) ||
         reading.ids.size() != readings[0].ids.size() ||
         reading.documents.size() != readings[0].documents.size() ||
         (reading.wanted == nullptr) != (readings[0].wanted == nullptr))
@@ -75,9 +75,9 @@ void tell_pieces(const Output& out, int64_t number, eval::Observer& observer) {
       const auto at = static_cast<int64_t>(i);
       const auto seen = members(out.visible[layer][at]), kept = members(out.selections[layer][at]);
       const float* epsilon =
-          innovation.data_ptr<float>() + piece.row * innovation.size(1) + piece.column;
+          innovation.data_ptr<float>() + piece.sequence * innovation.size(1) + piece.column;
       observer.on_piece({.layer = static_cast<int64_t>(layer),
-                         .first = {number + piece.row, piece.column, piece.position},
+                         .first = {number + piece.sequence, piece.column, piece.position},
                          .innovation = {epsilon, static_cast<size_t>(piece.count)},
                          .seen = seen,
                          .kept = kept});
@@ -160,7 +160,7 @@ class TorchLanguageModel : public eval::LanguageModel {
     const auto batch = std::make_shared<const State>(std::move(out.state));
     for (size_t i = 0; i < readings.size(); ++i) {
       memory_of(readings[i]).batch = batch;
-      memory_of(readings[i]).row = static_cast<int64_t>(i);
+      memory_of(readings[i]).sequence = static_cast<int64_t>(i);
     }
     const auto dense = out.hidden.contiguous();
     return std::copy_n(dense.data_ptr<float>(), dense.numel(), hidden);

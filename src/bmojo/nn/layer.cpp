@@ -5,23 +5,23 @@
 #include <limits>
 
 #include "bmojo/base/error.h"
-#include "bmojo/nn/causal_conv.h"
-#include "bmojo/nn/innovation.h"
-#include "bmojo/nn/linears.h"
-#include "bmojo/nn/memory_attention.h"
-#include "bmojo/nn/negative_exp.h"
-#include "bmojo/nn/rows.h"
-#include "bmojo/nn/selective_scan.h"
-#include "bmojo/nn/swiglu.h"
-#include "bmojo/nn/types.h"
+#include "bmojo/nn/ops/causal_conv.h"
+#include "bmojo/nn/ops/innovation.h"
+#include "bmojo/nn/ops/linears.h"
+#include "bmojo/nn/ops/memory_attention.h"
+#include "bmojo/nn/ops/negative_exp.h"
+#include "bmojo/nn/ops/rows.h"
+#include "bmojo/nn/ops/selective_scan.h"
+#include "bmojo/nn/ops/swiglu.h"
+#include "bmojo/nn/ops/types.h"
 
-// Shapes: B rows, L tokens, D width, E inner width, N states, K taps, k predictor taps, H heads,
-// G key/value heads, r = H / G, d head size, P pieces, Q queries a piece, S keys a piece.
+// Shapes: B sequences, L tokens, D width, E inner width, N states, K taps, k predictor taps, H
+// heads, G key/value heads, r = H / G, d head size, P pieces, Q queries a piece, S keys a piece.
 
 namespace bmojo::nn {
 namespace {
 
-// Empty where every row is as long as the call.
+// Empty where every sequence is as long as the call.
 std::vector<int64_t> lengths_of(const Layout& layout) {
   return layout.ragged ? layout.lengths : std::vector<int64_t>{};
 }
@@ -34,6 +34,21 @@ at::Tensor rows_at(const at::Tensor& pool, const at::Tensor& index) {
 // Indices that count from a part's own first row, with -1 for nothing, as rows of the pool.
 at::Tensor from_row(const at::Tensor& index, int64_t first) {
   return (index + first).masked_fill(index < 0, 0);
+}
+KeyList from_row(const KeyList& keys, int64_t first) {
+  return {from_row(keys.index, first), keys.from, keys.until};
+}
+
+// Keys of all memories, side by side.
+KeyList joined(std::initializer_list<KeyList> memories) {
+  std::vector<at::Tensor> index, from, until;
+  for (const auto& keys : memories) {
+    if (!keys.index.defined()) continue;
+    index.push_back(keys.index);
+    from.push_back(keys.from);
+    until.push_back(keys.until);
+  }
+  return {at::cat(index, 1), at::cat(from, 1), at::cat(until, 1)};
 }
 
 }  // namespace
@@ -52,21 +67,31 @@ Layer::Layer(const Config& config, int64_t index, const Lookup& lookup)
 
 LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const LayerState& state,
                            const LayerCall& call) const {
-  LayerOutput out;
   const auto u = rms_norm(x, w_.norm, config_.norm_eps);
   auto in = map(u);
-  at::Tensor y;
-  if (kind_ != LayerKind::attention) y = ssm(std::move(in.xz), layout, state, call, out);
-  auto change = y;
-  if (kind_ != LayerKind::ssm) change = attend(std::move(in), y, layout, state, call, out);
-  if (kind_ == LayerKind::bmojo && config_.fading_residual) change = change + y;
-  if (config_.mlp_size == 0) {
-    out.x = x + change;
-    return out;
-  }
-  const auto [mixed, v] = add_rms_norm(x, change, w_.mlp_norm, config_.norm_eps);
-  out.x = mixed + mlp(v);
-  return out;
+  const auto fading = ssm(std::move(in.xz), layout, state, call);
+  const auto q = queries(std::move(in.q), layout);
+  const auto pool = gather(std::move(in.k), std::move(in.v), fading.y, layout, state);
+  const auto [epsilon, outputs] = innovation(fading.y, layout, state);
+  const auto eidetic = select(epsilon, pool, layout, state, call);
+  const auto faded = fading_keys(pool, layout);
+  const auto window = window_keys(pool, layout);
+  const auto attention = attend(q, pool, eidetic, faded, window, layout);
+  const auto change = mix(attention.mixed, fading.y, layout);
+  return {.x = add_mlp(x, change),
+          .state = {.conv_tail = fading.conv_tail,
+                    .ssm = fading.h,
+                    .outputs = outputs,
+                    .window = window.rows,
+                    .fading = faded.rows,
+                    .eidetic = eidetic.rows,
+                    .frozen = eidetic.frozen,
+                    .running = eidetic.running},
+          .innovation = epsilon,
+          .selection = eidetic.kept,
+          .visible = eidetic.visible,
+          .attention = call.keep_attention ? attention : AttentionInput{},
+          .ssm = fading.trace};
 }
 
 // [x | z], q, k and v of the normed input u, as far as the layer has them.
@@ -92,8 +117,9 @@ Layer::Mapped Layer::map(const at::Tensor& u) const {
   return out;
 }
 
-at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& state,
-                      const LayerCall& call, LayerOutput& out) const {
+Layer::Fading Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& state,
+                         const LayerCall& call) const {
+  if (kind_ == LayerKind::attention) return {};
   const int64_t E = config_.ssm_inner_size, N = config_.ssm_state_size, R = config_.ssm_dt_rank;
   const auto parts = xz.split(E, -1);
   // x̄ = silu(Σ_i tap_i ⊙ x_{t-i} + bias)
@@ -103,8 +129,6 @@ at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& sta
                                                       .tail = state.conv_tail,
                                                       .positions = layout.positions,
                                                       .lengths = lengths_of(layout)});
-  out.state.conv_tail = conv_tail;
-
   const auto dbc = linear_map(x_bar, w_.x).split_with_sizes({R, N, N}, -1);
   const auto dt = linear_map(dbc[0], w_.dt), A = negative_exp(w_.a_log),
              dt_bias = widen(w_.dt_bias);
@@ -120,23 +144,11 @@ at::Tensor Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& sta
                                          .h0 = state.ssm,
                                          .starts = layout.resets ? layout.starts : at::Tensor(),
                                          .lengths = lengths_of(layout)});
-  out.state.ssm = h;
   const auto y =
       w_.out_bias.defined() ? linear_map(read, w_.out, w_.out_bias) : linear_map(read, w_.out);
-  if (call.keep_ssm) out.ssm = {.dt = widen(dt), .dt_bias = dt_bias, .A = A, .y = y};
-  return y;
-}
-
-// ŷ_t = Σ_{i=1..k} c_i · y_{t-i}, c_i ∝ γ^(i-1);  ε_t = rms over channels of (y_t - ŷ_t)
-at::Tensor Layer::innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
-                             LayerState& next) const {
-  const auto [epsilon, tail] = nn::innovation({.y = y,
-                                               .tail = state.outputs,
-                                               .positions = layout.positions,
-                                               .lengths = lengths_of(layout),
-                                               .coefficients = predictor(config_)});
-  next.outputs = tail;
-  return epsilon;
+  SsmTrace trace;
+  if (call.keep_ssm) trace = {.dt = widen(dt), .dt_bias = dt_bias, .A = A, .y = y};
+  return {.y = y, .conv_tail = conv_tail, .h = h, .trace = trace};
 }
 
 at::Tensor Layer::heads(const at::Tensor& x) const {
@@ -148,104 +160,133 @@ at::Tensor Layer::key_value(const at::Tensor& k, const at::Tensor& v, const Angl
   return at::stack({config_.rope_theta > 0 ? rotate(heads(k), angles) : heads(k), heads(v)}, -3);
 }
 
-void Layer::Keys::add(const KeyList& more) {
-  index.push_back(more.index);
-  from.push_back(more.from);
-  until.push_back(more.until);
+// [B L, H, d], turned to their positions.
+at::Tensor Layer::queries(const at::Tensor& q, const Layout& layout) const {
+  if (!attends()) return {};
+  return (config_.rope_theta > 0 ? rotate(heads(q), layout.angles) : heads(q)).flatten(0, 1);
 }
 
-KeyList Layer::Keys::list() const {
-  return {at::cat(index, 1), at::cat(from, 1), at::cat(until, 1)};
-}
-
-// One softmax over [eidetic | fading | window], a piece of one chunk at a time. The keys and values
-// of all memories are rows of one pool: [nothing | window of the state | tokens | fading |
-// eidetic].
-at::Tensor Layer::attend(Mapped in, const at::Tensor& y, const Layout& layout,
-                         const LayerState& state, const LayerCall& call, LayerOutput& out) const {
+// The keys and values of all memories as rows of one pool:
+// [nothing | window of the state | tokens | fading of the state | new fading | eidetic].
+Layer::Pool Layer::gather(at::Tensor k, at::Tensor v, const at::Tensor& y, const Layout& layout,
+                          const LayerState& state) const {
+  if (!attends()) return {};
   const int64_t B = layout.batch, W = layout.window_rows_in;
   require(state.window.size(1) == W,
           "forward: state must hold {} window rows, got {}; keep the window it was made with", W,
           state.window.size(1));
-  auto q = heads(in.q);
-  if (config_.rope_theta > 0) q = rotate(q, layout.angles);
-  const auto kv = key_value(in.k, in.v, layout.angles);
-  in = {};  // frees what is now in q and kv
+  const auto kv = key_value(k, v, layout.angles);
+  k = v = {};  // frees what is now in kv
   std::vector<at::Tensor> parts = {at::zeros_like(kv[0].narrow(0, 0, 1)),
                                    state.window.flatten(0, 1), kv.flatten(0, 1)};
-  PoolRows first{.window = 1, .tokens = 1 + B * W, .eidetic = 0};
-  const int64_t fading = first.tokens + B * layout.length;
+  PoolRows first{.window = 1, .tokens = 1 + B * W, .fading = 1 + B * W + B * layout.length};
+  first.eidetic = first.fading;
   if (fades()) {
     parts.push_back(state.fading.flatten(0, 1));
     parts.push_back(fading_rows(y, layout, state));
+    first.eidetic += parts[3].size(0) + parts[4].size(0);
   }
-  first.eidetic = fading + (fades() ? parts[3].size(0) + parts[4].size(0) : 0);
   if (remembers()) parts.push_back(state.eidetic.flatten(0, 1));
-  const auto pool = at::cat(parts);
-
-  Keys keys;
-  if (remembers()) add_eidetic(keys, y, pool, first, layout, state, call, out);
-  if (fades()) {
-    keys.add({from_row(layout.fading.index, fading), layout.fading.from, layout.fading.until});
-    out.state.fading = rows_at(pool, from_row(layout.next_fading, fading).view({B, -1}));
-  }
-  keys.add({from_row(layout.window.index, first.window), layout.window.from, layout.window.until});
-  out.state.window =
-      rows_at(pool, from_row(layout.next_window, first.window).view({B, layout.window_rows_out}));
-  q = q.flatten(0, 1);
-  const auto list = keys.list();
-  const auto mixed = memory_attention(
-      {.q = q, .pool = pool, .bias = keys.bias, .runs = layout.queries, .keys = list});
-  if (call.keep_attention)
-    out.attention = {.q = q,
-                     .pool = pool,
-                     .bias = keys.bias,
-                     .keys = list,
-                     .eidetic = out.visible,
-                     .num_fading = fades() ? layout.fading.index.size(1) : 0,
-                     .mixed = mixed};
-  return linear_map(mixed.view({B, layout.length, -1}), w_.o);
+  return {.rows = at::cat(parts), .first = first};
 }
 
-void Layer::add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool,
-                        const PoolRows& first, const Layout& layout, const LayerState& state,
-                        const LayerCall& call, LayerOutput& out) const {
+// ŷ_t = Σ_{i=1..k} c_i · y_{t-i}, c_i ∝ γ^(i-1);  ε_t = rms over channels of (y_t - ŷ_t)
+InnovationResult Layer::innovation(const at::Tensor& y, const Layout& layout,
+                                   const LayerState& state) const {
+  if (!remembers()) return {};
+  return nn::innovation({.y = y,
+                         .tail = state.outputs,
+                         .positions = layout.positions,
+                         .lengths = lengths_of(layout),
+                         .coefficients = predictor(config_)});
+}
+
+// Innovation Selection: M, and what each piece's queries see of it.
+Layer::Eidetic Layer::select(const at::Tensor& epsilon, const Pool& pool, const Layout& layout,
+                             const LayerState& state, const LayerCall& call) const {
+  if (!remembers()) return {};
   const int64_t B = layout.batch, w = config_.window, held = state.frozen.position.size(1);
   require(held <= config_.eidetic_tokens,
           "forward: state must hold at most {} eidetic tokens, got {}; start a new one",
           config_.eidetic_tokens, held);
-  out.innovation = innovation(y, layout, state, out.state);
   const auto ids = call.tokens.defined() ? call.tokens : at::full_like(layout.positions, -1);
-  const auto all = gather_candidates(state, layout, out.innovation, ids, first);
-  const auto chosen = select(all, {config_.eidetic_rule, index_, call.selection}, layout, w,
-                             std::max(layout.eidetic_rows, held));
-  out.selection = chosen.kept;
-
-  const auto of_row = at::arange(B, layout.positions.options());
+  const auto all = gather_candidates(state, layout, epsilon, ids, pool.first);
+  const auto chosen = nn::select(all, {config_.eidetic_rule, index_, call.selection}, layout, w,
+                                 std::max(layout.eidetic_rows, held));
+  const auto of_sequence = at::arange(B, layout.positions.options());
   const auto pick = [&](const at::Tensor& x, const at::Tensor& which, const at::Tensor& source) {
     return rows_at(x.flatten(), all.flat(which, source));
   };
-  // Members that are still in the query's window are not seen twice: from p + w on.
-  const auto position = pick(all.position, layout.piece_row, chosen.visible);
-  const auto nothing = position == kNowhere;
-  out.visible = position;
-  const auto begin = layout.query_positions.unsqueeze(1);
-  const auto last = at::full_like(position, layout.queries.max_queries);
-  keys.add({pick(all.row, layout.piece_row, chosen.visible),
-            (position.masked_fill(nothing, 0) + w - begin).clamp_min(0),
-            last.masked_fill(nothing, 0)});
-  keys.bias = eidetic_bias({.innovation = pick(all.innovation, layout.piece_row, chosen.visible),
-                            .there = ~nothing,
-                            .beta = w_.beta,
-                            .cut = call.cut});
-
   const auto set = [&](const at::Tensor& source) -> EideticSet {
-    return {pick(all.innovation, of_row, source), pick(all.position, of_row, source),
-            pick(all.token, of_row, source)};
+    return {pick(all.innovation, of_sequence, source), pick(all.position, of_sequence, source),
+            pick(all.token, of_sequence, source)};
   };
-  out.state.eidetic = rows_at(pool, pick(all.row, of_row, chosen.frozen));
-  out.state.frozen = set(chosen.frozen);
-  out.state.running = set(chosen.running);
+
+  Eidetic out;
+  out.kept = chosen.kept;
+  out.visible = pick(all.position, layout.piece_sequence, chosen.visible);
+  // Members that are still in the query's window are not seen twice: from p + w on.
+  const auto nothing = out.visible == kNowhere;
+  const auto begin = layout.query_positions.unsqueeze(1);
+  const auto last = at::full_like(out.visible, layout.queries.max_queries);
+  out.list = {pick(all.row, layout.piece_sequence, chosen.visible),
+              (out.visible.masked_fill(nothing, 0) + w - begin).clamp_min(0),
+              last.masked_fill(nothing, 0)};
+  out.bias =
+      eidetic_bias({.innovation = pick(all.innovation, layout.piece_sequence, chosen.visible),
+                    .there = ~nothing,
+                    .beta = w_.beta,
+                    .cut = call.cut});
+  out.rows = rows_at(pool.rows, pick(all.row, of_sequence, chosen.frozen));
+  out.frozen = set(chosen.frozen);
+  out.running = set(chosen.running);
+  return out;
+}
+
+Layer::Keys Layer::fading_keys(const Pool& pool, const Layout& layout) const {
+  if (!fades()) return {};
+  const int64_t first = pool.first.fading;
+  const auto next = from_row(layout.next_fading, first).view({layout.batch, layout.fading_rows});
+  return {.list = from_row(layout.fading, first), .rows = rows_at(pool.rows, next)};
+}
+
+Layer::Keys Layer::window_keys(const Pool& pool, const Layout& layout) const {
+  if (!attends()) return {};
+  const int64_t first = pool.first.window;
+  const auto next =
+      from_row(layout.next_window, first).view({layout.batch, layout.window_rows_out});
+  return {.list = from_row(layout.window, first), .rows = rows_at(pool.rows, next)};
+}
+
+// One softmax over [eidetic | fading | window], a piece of one chunk at a time.
+AttentionInput Layer::attend(const at::Tensor& q, const Pool& pool, const Eidetic& eidetic,
+                             const Keys& fading, const Keys& window, const Layout& layout) const {
+  if (!attends()) return {};
+  const auto keys = joined({eidetic.list, fading.list, window.list});
+  const auto mixed = memory_attention(
+      {.q = q, .pool = pool.rows, .bias = eidetic.bias, .runs = layout.queries, .keys = keys});
+  return {.q = q,
+          .pool = pool.rows,
+          .bias = eidetic.bias,
+          .keys = keys,
+          .eidetic = eidetic.visible,
+          .num_fading = fades() ? layout.fading.index.size(1) : 0,
+          .mixed = mixed};
+}
+
+// W_o a [+ y]
+at::Tensor Layer::mix(const at::Tensor& attended, const at::Tensor& y, const Layout& layout) const {
+  if (!attends()) return y;
+  const auto change = linear_map(attended.view({layout.batch, layout.length, -1}), w_.o);
+  return kind_ == LayerKind::bmojo && config_.fading_residual ? change + y : change;
+}
+
+// x + change, and SwiGLU of its norm
+at::Tensor Layer::add_mlp(const at::Tensor& x, const at::Tensor& change) const {
+  if (config_.mlp_size == 0) return x + change;
+  const auto [mixed, u] = add_rms_norm(x, change, w_.mlp_norm, config_.norm_eps);
+  const auto both = linears(u, {{w_.gate, w_.up}});
+  return mixed + swiglu_linear(both[0], both[1], w_.down);
 }
 
 // k_f, v_f = W_k n(y), W_v n(y), only where a chunk or a window will read them.
@@ -262,12 +303,6 @@ at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
               take_rows(layout.angles.sin.flatten(0, 1), layout.fading_token)};
   const auto kv = linears(y_f, {{w_.fading_k, w_.fading_v}});
   return key_value(kv[0], kv[1], angles);
-}
-
-// SwiGLU
-at::Tensor Layer::mlp(const at::Tensor& u) const {
-  const auto both = linears(u, {{w_.gate, w_.up}});
-  return swiglu_linear(both[0], both[1], w_.down);
 }
 
 LayerState Layer::initial_state(int64_t B) const {

@@ -9,10 +9,11 @@
 #include "bmojo/model/config.h"
 #include "bmojo/model/layer_weights.h"
 #include "bmojo/nn/attention_weights.h"
-#include "bmojo/nn/eidetic_bias.h"
 #include "bmojo/nn/layout.h"
-#include "bmojo/nn/norm.h"
-#include "bmojo/nn/rotary.h"
+#include "bmojo/nn/ops/eidetic_bias.h"
+#include "bmojo/nn/ops/innovation.h"
+#include "bmojo/nn/ops/norm.h"
+#include "bmojo/nn/ops/rotary.h"
 #include "bmojo/nn/selection.h"
 #include "bmojo/nn/ssm_trace.h"
 #include "bmojo/nn/state.h"
@@ -57,33 +58,53 @@ class Layer {
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
+  // What the steps of forward() hand on: each what it computed, and beside it what the next call
+  // will find. A layer that has no such part gets an empty one.
   struct Mapped {
     at::Tensor xz;       // [B, L, 2 E]
     at::Tensor q, k, v;  // [B, L, heads · d]
   };
-  Mapped map(const at::Tensor& u) const;
-  at::Tensor ssm(at::Tensor xz, const Layout& layout, const LayerState& state,
-                 const LayerCall& call, LayerOutput& out) const;
-  at::Tensor innovation(const at::Tensor& y, const Layout& layout, const LayerState& state,
-                        LayerState& next) const;
-  at::Tensor attend(Mapped in, const at::Tensor& y, const Layout& layout, const LayerState& state,
-                    const LayerCall& call, LayerOutput& out) const;
-  // What the queries of each piece may attend to, memory after memory.
-  struct Keys {
-    std::vector<at::Tensor> index, from, until;  // [P, S] each
-    at::Tensor bias;                             // [P, S] of the first memory; undefined: none
-
-    void add(const KeyList& more);
-    KeyList list() const;
+  struct Fading {
+    at::Tensor y;             // [B, L, D]
+    at::Tensor conv_tail, h;  // next
+    SsmTrace trace;           // where it was to be kept
   };
-  void add_eidetic(Keys& keys, const at::Tensor& y, const at::Tensor& pool, const PoolRows& first,
-                   const Layout& layout, const LayerState& state, const LayerCall& call,
-                   LayerOutput& out) const;
+  struct Pool {
+    at::Tensor rows;  // [R, 2, G, d] all keys and values of the call
+    PoolRows first;
+  };
+  struct Keys {
+    KeyList list;     // [P, S]
+    at::Tensor rows;  // next
+  };
+  struct Eidetic : Keys {
+    EideticSet frozen, running;  // next
+    at::Tensor bias;             // [P, S]; undefined: none
+    at::Tensor kept, visible;    // [P, m] positions, as LayerOutput has them
+  };
+
+  Mapped map(const at::Tensor& u) const;
+  Fading ssm(at::Tensor xz, const Layout& layout, const LayerState& state,
+             const LayerCall& call) const;
+  at::Tensor queries(const at::Tensor& q, const Layout& layout) const;
+  Pool gather(at::Tensor k, at::Tensor v, const at::Tensor& y, const Layout& layout,
+              const LayerState& state) const;
+  InnovationResult innovation(const at::Tensor& y, const Layout& layout,
+                              const LayerState& state) const;
+  Eidetic select(const at::Tensor& epsilon, const Pool& pool, const Layout& layout,
+                 const LayerState& state, const LayerCall& call) const;
+  Keys fading_keys(const Pool& pool, const Layout& layout) const;
+  Keys window_keys(const Pool& pool, const Layout& layout) const;
+  AttentionInput attend(const at::Tensor& q, const Pool& pool, const Eidetic& eidetic,
+                        const Keys& fading, const Keys& window, const Layout& layout) const;
+  at::Tensor mix(const at::Tensor& attended, const at::Tensor& y, const Layout& layout) const;
+  at::Tensor add_mlp(const at::Tensor& x, const at::Tensor& change) const;
+
   at::Tensor fading_rows(const at::Tensor& y, const Layout& layout, const LayerState& state) const;
-  at::Tensor mlp(const at::Tensor& u) const;
   at::Tensor heads(const at::Tensor& x) const;  // [..., heads · d] -> [..., heads, d]
   at::Tensor key_value(const at::Tensor& k, const at::Tensor& v, const Angles& angles) const;
 
+  bool attends() const { return kind_ != LayerKind::ssm; }
   bool remembers() const { return kind_ == LayerKind::bmojo && config_.eidetic_tokens > 0; }
   bool fades() const { return kind_ == LayerKind::bmojo && config_.fading_tokens > 0; }
 

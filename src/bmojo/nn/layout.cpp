@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "bmojo/memory/visibility.h"
-#include "bmojo/nn/rows.h"
+#include "bmojo/nn/ops/rows.h"
 
 namespace bmojo::nn {
 namespace {
@@ -62,15 +62,15 @@ struct Builder {
 
 void Builder::queries() {
   std::vector<QueryRuns::Run> runs;
-  std::vector<int64_t> positions, row;
+  std::vector<int64_t> positions, sequence;
   for (const auto& piece : out.pieces) {
-    runs.push_back({piece.row * L + piece.column, piece.count});
+    runs.push_back({piece.sequence * L + piece.column, piece.count});
     positions.push_back(piece.position);
-    row.push_back(piece.row);
+    sequence.push_back(piece.sequence);
   }
   out.queries = QueryRuns(std::move(runs), B * L, device);
   out.query_positions = from_host(positions, device);
-  out.piece_row = from_host(row, device);
+  out.piece_sequence = from_host(sequence, device);
 }
 
 // The last w tokens, or all of them.
@@ -91,7 +91,7 @@ void Builder::window() {
       out.pieces, num_keys, device,
       [&](const Piece& piece) { return memory.keys(piece.position, piece.count).last; },
       [&](const Piece& piece, int64_t p) {
-        return row_of(piece.row, piece.document_column, piece.document_position, p);
+        return row_of(piece.sequence, piece.document_column, piece.document_position, p);
       },
       [&](const Piece&, int64_t p) { return memory.seen_by(p); });
   std::vector<int64_t> keep(B * rows_out, -1);
@@ -127,7 +127,7 @@ void Builder::fading() {
       [&](const Piece& piece) { return kept.keys(piece.position, Q).last; },
       [&](const Piece& piece, int64_t p) -> int64_t {
         if (p > kept.keys(piece.position, piece.count).last) return -1;
-        return row_of(piece.row, piece.document_column, piece.document_position, p);
+        return row_of(piece.sequence, piece.document_column, piece.document_position, p);
       },
       [&](const Piece& piece, int64_t p) { return kept.seen_by(p, piece.position); });
   std::vector<int64_t> keep(B * kept.num_rows(), -1);

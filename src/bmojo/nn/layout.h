@@ -7,8 +7,8 @@
 
 #include "bmojo/memory/pieces.h"
 #include "bmojo/model/config.h"
-#include "bmojo/nn/memory_attention.h"
-#include "bmojo/nn/rotary.h"
+#include "bmojo/nn/ops/memory_attention.h"
+#include "bmojo/nn/ops/rotary.h"
 
 // Shapes: B sequences, L tokens each, P pieces, Q queries a piece (the longest), S keys. Where an
 // index into rows may point to nothing it is -1.
@@ -43,7 +43,7 @@ struct Layout : memory::Pieces {
 
   QueryRuns queries;           // the pieces, over the tokens [B * L]
   at::Tensor query_positions;  // [P] of each piece's first query
-  at::Tensor piece_row;        // [P]
+  at::Tensor piece_sequence;   // [P]
 
   MemoryKeys window;        // into state [B * window_rows_in], then tokens [B * L]
   at::Tensor next_window;   // [B * window_rows_out] into the same

@@ -7,10 +7,10 @@
 #include "bmojo/base/error.h"
 #include "bmojo/model/init.h"
 #include "bmojo/model/tensors.h"
-#include "bmojo/nn/linear_cross_entropy.h"
-#include "bmojo/nn/linears.h"
+#include "bmojo/nn/ops/linear_cross_entropy.h"
+#include "bmojo/nn/ops/linears.h"
+#include "bmojo/nn/ops/rows.h"
 #include "bmojo/nn/recompute.h"
-#include "bmojo/nn/rows.h"
 
 namespace bmojo::nn {
 namespace {

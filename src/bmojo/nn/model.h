@@ -51,8 +51,8 @@ class Model {
  public:
   Model(Config config, Parameters parameters);
 
-  // ids [B, L] -> hidden states and the state after each row's last token. An empty state starts
-  // every row afresh.
+  // ids [B, L] -> hidden states and the state after each sequence's last token. An empty state
+  // starts every sequence afresh.
   Output forward(const at::Tensor& ids, const State& state = {},
                  const CallOptions& call = {}) const;
   // The same from embeddings [B, L, D].

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 
 namespace bmojo::nn {
 namespace {
@@ -86,14 +86,15 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
           given.push_back(grads[i]);
         }
     }
-    const auto found = torch::autograd::grad(outputs, wanted, given, /*retain_graph=*/false,
-                                             /*create_graph=*/false, /*allow_unused=*/true);
+    const auto gradients = torch::autograd::grad(outputs, wanted, given, /*retain_graph=*/false,
+                                                 /*create_graph=*/false, /*allow_unused=*/true);
     variable_list result;
     size_t next = 0;
-    for (const auto& x : inputs) result.push_back(x.requires_grad() ? found[next++] : at::Tensor());
+    for (const auto& x : inputs)
+      result.push_back(x.requires_grad() ? gradients[next++] : at::Tensor());
     size_t parameter = num_arguments;
     for (const auto& x : run->layer.parameters())
-      result.push_back(x.requires_grad() ? found[parameter++] : at::Tensor());
+      result.push_back(x.requires_grad() ? gradients[parameter++] : at::Tensor());
     result.insert(result.end(), 2, at::Tensor());
     return result;
   }

@@ -8,8 +8,8 @@
 #include "bmojo/base/error.h"
 #include "bmojo/kernels/selection.h"
 #include "bmojo/memory/eidetic_sets.h"
-#include "bmojo/nn/fused.h"
-#include "bmojo/nn/rows.h"
+#include "bmojo/nn/ops/fused.h"
+#include "bmojo/nn/ops/rows.h"
 
 namespace bmojo::nn {
 namespace {
@@ -24,8 +24,8 @@ at::Tensor running_rows(const LayerState& state, const Layout& layout, const at:
   const auto nothing = state.running.position == kNowhere;
   const auto position = state.running.position.masked_fill(nothing, 0);
   const auto slot = find_in_sorted(held, position).clamp_max(m - 1);
-  const auto row = at::arange(B, held.options()).unsqueeze(1);
-  const auto in_window = pool.window + row * W + position - (start - W);
+  const auto b = at::arange(B, held.options()).unsqueeze(1);
+  const auto in_window = pool.window + b * W + position - (start - W);
   return choose(held.gather(1, slot) == position, frozen.gather(1, slot), in_window)
       .masked_fill(nothing, 0);
 }
@@ -53,13 +53,13 @@ at::Tensor keep_given(const at::Tensor& candidates, const at::Tensor& position,
   return candidates.gather(1, match.to(torch::kByte).argmax(2));
 }
 
-// The pieces as waves: wave i holds each row's i-th piece, so rows advance together.
+// The pieces as waves: wave i holds each sequence's i-th piece, so all advance together.
 struct Waves {
   at::Tensor tokens;  // [waves, B, Q] sources of the piece's tokens
   at::Tensor fresh;   // [waves, B, 1] the piece begins a document: every memory is empty
   at::Tensor inside;  // [waves, B, 1] the piece begins inside a chunk: the frozen set stays
-  at::Tensor active;  // [waves, B, 1] the row has such a piece
-  at::Tensor slot;    // [P] wave * B + row of each piece
+  at::Tensor active;  // [waves, B, 1] the sequence has such a piece
+  at::Tensor slot;    // [P] wave * B + sequence of each piece
 };
 
 Waves make_waves(const Layout& layout, int64_t window, int64_t first_token, int64_t nothing,
@@ -68,7 +68,7 @@ Waves make_waves(const Layout& layout, int64_t window, int64_t first_token, int6
   std::vector<int64_t> tokens(n * B * Q, nothing), fresh(n * B, 0), inside(n * B, 0),
       active(n * B, 0), slot;
   for (const auto& piece : layout.pieces) {
-    const int64_t at = piece.wave * B + piece.row;
+    const int64_t at = piece.wave * B + piece.sequence;
     for (int64_t q = 0; q < piece.count; ++q) tokens[at * Q + q] = first_token + piece.column + q;
     fresh[at] = piece.position == 0;
     inside[at] = piece.position % window != 0;
@@ -121,8 +121,8 @@ at::Tensor rank_of(const Candidates& c, const Choice& choice) {
   return rank.to(c.position.device());
 }
 
-// Row by row and piece by piece, in one pass over the tokens. Without `given` [P, m] the largest
-// of `rank` [B, C] stay.
+// Sequence by sequence and piece by piece, in one pass over the tokens. Without `given` [P, m] the
+// largest of `rank` [B, C] stay.
 Selection select_in_one_pass(const Candidates& c, const at::Tensor& rank, const Layout& layout,
                              int64_t window, int64_t m, const at::Tensor& given) {
   const int64_t B = layout.batch, P = std::ssize(layout.pieces), held = c.num_held,
@@ -138,41 +138,41 @@ Selection select_in_one_pass(const Candidates& c, const at::Tensor& rank, const 
     std::ranges::copy(set, to.data());
   };
 
-  std::vector<memory::EideticSets> rows;
-  for (int64_t b = 0; b < B; ++b) rows.push_back(held_sets(c, position, b));
+  std::vector<memory::EideticSets> all_sets;
+  for (int64_t b = 0; b < B; ++b) all_sets.push_back(held_sets(c, position, b));
   std::vector<double> values;
   std::vector<int64_t> places, scratch;
   for (int64_t i = 0; i < P; ++i) {
     const auto& piece = layout.pieces[i];
-    auto& sets = rows[piece.row];
+    auto& sets = all_sets[piece.sequence];
     sets.begin(piece.position, window);
     put(sets.frozen, visible[i]);
     auto candidates = sets.running;
     for (int64_t q = 0; q < piece.count; ++q) candidates.push_back(2 * held + piece.column + q);
     if (given.defined()) {
-      find_given(candidates, position[piece.row], given.accessor<int64_t, 2>()[i], places);
+      find_given(candidates, position[piece.sequence], given.accessor<int64_t, 2>()[i], places);
     } else {
       values.clear();
-      for (const auto source : candidates) values.push_back(ranks[piece.row][source]);
+      for (const auto source : candidates) values.push_back(ranks[piece.sequence][source]);
       kernels::keep_largest(values, m, places, scratch);
     }
     sets.running.clear();
     for (const auto place : places) {
       sets.running.push_back(candidates[place]);
-      kept[i][std::ssize(sets.running) - 1] = position[piece.row][candidates[place]];
+      kept[i][std::ssize(sets.running) - 1] = position[piece.sequence][candidates[place]];
     }
   }
   for (int64_t b = 0; b < B; ++b) {
-    put(rows[b].frozen, frozen[b]);
-    put(rows[b].running, running[b]);
+    put(all_sets[b].frozen, frozen[b]);
+    put(all_sets[b].running, running[b]);
   }
   return out;
 }
 
 }  // namespace
 
-at::Tensor Candidates::flat(const at::Tensor& rows, const at::Tensor& source) const {
-  return rows.unsqueeze(1) * position.size(1) + source;
+at::Tensor Candidates::flat(const at::Tensor& which, const at::Tensor& source) const {
+  return which.unsqueeze(1) * position.size(1) + source;
 }
 
 Candidates gather_candidates(const LayerState& state, const Layout& layout,
@@ -263,7 +263,7 @@ at::Tensor wanted_selection(const Layout& layout, const std::vector<std::vector<
   for (size_t i = 0; i < layout.pieces.size(); ++i) {
     const auto& piece = layout.pieces[i];
     std::vector<int64_t> kept;
-    for (const auto position : wanted[static_cast<size_t>(piece.row)])
+    for (const auto position : wanted[static_cast<size_t>(piece.sequence)])
       if (position < piece.position + piece.count && std::ssize(kept) < m) kept.push_back(position);
     std::ranges::sort(kept);
     std::ranges::copy(kept, out.data_ptr<int64_t>() + static_cast<int64_t>(i) * m);

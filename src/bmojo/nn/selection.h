@@ -10,7 +10,7 @@
 
 namespace bmojo::nn {
 
-// Everything a row could hold after a call, C = 2 m_in + L + 1 places:
+// Everything a sequence could hold after a call, C = 2 m_in + L + 1 places:
 // [frozen | running | this call's tokens | nothing]. Sources below are indices into C.
 struct Candidates {
   int64_t num_held;       // m_in
@@ -19,13 +19,13 @@ struct Candidates {
   at::Tensor token;       // [B, C]
   at::Tensor row;         // [B, C] the key and value, a row of the pool; 0: none
 
-  // [rows of sources, m] of row `rows[i]` each, as one pool index.
-  at::Tensor flat(const at::Tensor& rows, const at::Tensor& source) const;
+  // [n, m] sources of sequence `which[i]` each, as indices into all of them.
+  at::Tensor flat(const at::Tensor& which, const at::Tensor& source) const;
 };
 
 // Where the pool of keys and values has its parts: the first row of each.
 struct PoolRows {
-  int64_t window, tokens, eidetic;  // [B * W], [B * L], [B * m_in]
+  int64_t window = 0, tokens = 0, fading = 0, eidetic = 0;  // [B W], [B L], …, [B m_in]
 };
 
 // [frozen | running | tokens | nothing]: running members come from the frozen set or, when they

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-// Shapes: B rows, L tokens, E channels, N states, D width.
+// Shapes: B sequences, L tokens, E channels, N states, D width.
 
 namespace bmojo::nn {
 

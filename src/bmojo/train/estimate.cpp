@@ -5,7 +5,7 @@
 #include "bmojo/base/memory.h"
 #include "bmojo/memory/state_size.h"
 #include "bmojo/model/flops.h"
-#include "bmojo/nn/linear_cross_entropy.h"
+#include "bmojo/nn/ops/linear_cross_entropy.h"
 #include "bmojo/train/trial.h"
 
 namespace bmojo::train {
@@ -38,8 +38,8 @@ struct TrialSize {
 TrialShape trial_shape(const Config& config, TrialShape shape, double most) {
   while (flops_of(config, shape) > most) {
     TrialShape less = shape;
-    if (less.rows > 1)
-      less.rows /= 2;
+    if (less.sequences > 1)
+      less.sequences /= 2;
     else if (less.bptt > 1)
       less.bptt = 1;
     else
@@ -130,9 +130,9 @@ double shared_bytes(const Job& job, int64_t tried, int64_t tokens) {
 // Of each step, its part; token_seconds is what a token takes to score.
 double validation_seconds(const Source& source, const Job& job, double token_seconds) {
   const auto& [recipe, config, plan, task, data] = job;
-  if (source.num_validation_rows() == 0 || recipe.eval_every == 0) return 0;
+  if (source.num_validation_sequences() == 0 || recipe.eval_every == 0) return 0;
   const auto tokens =
-      static_cast<double>(source.num_validation_rows() * source.validation_length());
+      static_cast<double>(source.num_validation_sequences() * source.validation_length());
   return tokens * token_seconds / static_cast<double>(recipe.workers * recipe.eval_every);
 }
 

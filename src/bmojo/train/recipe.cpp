@@ -55,11 +55,11 @@ std::pair<std::string, std::string> first_difference(const Json& started, const 
 // Of whatever is counted.
 constexpr int64_t kMost = int64_t{1} << 40, kMostThreads = 4096;
 
-// The largest number of rows that divides and keeps to `most` tokens.
-int64_t rows_at_once(int64_t rows, int64_t span, int64_t most) {
+// The largest number of sequences that divides and keeps to `most` tokens.
+int64_t sequences_at_once(int64_t sequences, int64_t span, int64_t most) {
   int64_t best = 1;
-  for (int64_t n = 1; n <= rows && n * span <= most; ++n)
-    if (rows % n == 0) best = n;
+  for (int64_t n = 1; n <= sequences && n * span <= most; ++n)
+    if (sequences % n == 0) best = n;
   return best;
 }
 
@@ -123,8 +123,8 @@ void check_memory(const Recipe& r, const Config& config, int64_t task_length) {
   validate(training_config(r, config));
 }
 
-// Segment, bptt and context: how a row is read.
-void resolve_rows(Recipe& r, int64_t task_length) {
+// Segment, bptt and context: how a sequence is read.
+void resolve_sequences(Recipe& r, int64_t task_length) {
   if (task_length > 0) {
     if (r.segment == 0) r.segment = r.bptt > 0 ? task_length / r.bptt : task_length;
     if (r.bptt == 0) r.bptt = task_length / r.segment;
@@ -210,7 +210,7 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
   check_memory(r, config, task_length);
   parse_every(r.save_every);
   require(r.steps == 0 || r.tokens == 0, "--steps and --tokens: must be one of them, got both");
-  resolve_rows(r, task_length);
+  resolve_sequences(r, task_length);
 
   Plan plan;
   plan.parameters = count_parameters(config);
@@ -226,14 +226,14 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
   require(r.batch_tokens % (plan.span * r.workers) == 0,
           "--batch-tokens: must be a multiple of {} (segment x bptt x workers), got {}",
           plan.span * r.workers, r.batch_tokens);
-  plan.num_rows = r.batch_tokens / plan.span;
-  const int64_t rows = plan.num_rows / r.workers;
-  if (r.micro_batch == 0) r.micro_batch = rows_at_once(rows, plan.span, kTokensAtOnce);
-  require(rows % r.micro_batch == 0,
+  plan.num_sequences = r.batch_tokens / plan.span;
+  const int64_t sequences = plan.num_sequences / r.workers;
+  if (r.micro_batch == 0) r.micro_batch = sequences_at_once(sequences, plan.span, kTokensAtOnce);
+  require(sequences % r.micro_batch == 0,
           "--micro-batch: must divide the {} sequences of a worker's "
           "step, got {}",
-          rows, r.micro_batch);
-  plan.num_micro = rows / r.micro_batch;
+          sequences, r.micro_batch);
+  plan.num_micro = sequences / r.micro_batch;
 
   if (r.steps == 0) {
     const int64_t tokens = r.tokens > 0 ? r.tokens : kTokensPerParameter * plan.parameters;

@@ -7,7 +7,7 @@
 
 #include "bmojo/base/json.h"
 #include "bmojo/model/config.h"
-#include "bmojo/nn/eidetic_bias.h"
+#include "bmojo/nn/ops/eidetic_bias.h"
 
 namespace bmojo::train {
 
@@ -63,9 +63,10 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(
       Field{"micro_batch", "SEQUENCES", "Sequences computed at once [about 8192 tokens]", true, 1},
       r.micro_batch);
-  visit(Field{"segment", "TOKENS", "Tokens of a row computed at once [2048]", true, 1}, r.segment);
+  visit(Field{"segment", "TOKENS", "Tokens of a sequence computed at once [2048]", true, 1},
+        r.segment);
   visit(Field{"bptt", "SEGMENTS", "Segments that gradients flow through [1]", true, 1}, r.bptt);
-  visit(Field{"context", "TOKENS", "Tokens before a row starts afresh; 0 = never"}, r.context);
+  visit(Field{"context", "TOKENS", "Tokens before a sequence starts afresh; 0 = never"}, r.context);
   visit(Field{"lr", "X", "Peak learning rate [by size]"}, r.lr);
   visit(Field{"ssm_lr", "X", "Peak learning rate of the SSM's weights [by size]"}, r.ssm_lr);
   visit(Field{"min_lr", "X", "Learning rate at the end [1e-5]"}, r.min_lr);
@@ -119,15 +120,15 @@ struct Every {
 };
 Every parse_every(const std::string& text);
 
-// What the rows of a batch are, in numbers.
+// What the sequences of a batch are, in numbers.
 struct Plan {
   int64_t parameters = 0;
-  int64_t num_rows = 0;   // of a step, over all workers
-  int64_t span = 0;       // tokens a row brings to a step: segment x bptt
-  int64_t num_micro = 0;  // micro-batches of a worker
+  int64_t num_sequences = 0;  // of a step, over all workers
+  int64_t span = 0;           // tokens a sequence brings to a step: segment x bptt
+  int64_t num_micro = 0;      // micro-batches of a worker
   int64_t num_steps = 0;
   bool carries = false;  // memories go on from step to step
-  int64_t tokens_per_step() const { return num_rows * span; }
+  int64_t tokens_per_step() const { return num_sequences * span; }
   int64_t num_tokens() const { return num_steps * tokens_per_step(); }
 };
 

@@ -5,21 +5,21 @@
 #include <algorithm>
 
 #include "bmojo/base/error.h"
-#include "bmojo/nn/linear_cross_entropy.h"
+#include "bmojo/nn/ops/linear_cross_entropy.h"
 
 namespace bmojo::train {
 namespace {
 
 static_assert(kNotScored == nn::kUnscored);
 
-// Validation rows of an endless stream are read this long.
+// Validation sequences of an endless stream are read this long.
 constexpr int64_t kEndlessValidation = 8192;
 
 }  // namespace
 
 at::Tensor tensor_of(const Batch& batch, const std::vector<int64_t>& numbers) {
   return at::from_blob(const_cast<int64_t*>(numbers.data()),  // only read
-                       {batch.num_rows, batch.length}, at::kLong)
+                       {batch.num_sequences, batch.length}, at::kLong)
       .clone();
 }
 
@@ -38,14 +38,14 @@ Source::Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
     : recipe_(recipe), plan_(plan), task_(std::move(task)), data_(std::move(data)) {
   if (task_) {
     validation_length_ = task_->length;
-    num_validation_rows_ = std::max<int64_t>(recipe.eval_tokens / task_->length, 1);
+    num_validation_sequences_ = std::max<int64_t>(recipe.eval_tokens / task_->length, 1);
     return;
   }
   tokenizer_text_ = data_->tokenizer_text();
   const int64_t total = data_->num_tokens();
   auto held_out = static_cast<int64_t>(recipe.val_fraction * static_cast<double>(total));
   packing_ = std::make_unique<Packing>(*data_, TokenRange{0, total - held_out}, recipe.context,
-                                       plan.num_rows, recipe.seed);
+                                       plan.num_sequences, recipe.seed);
   validation_data_ = data_;
   validation_range_ = {total - held_out, total};
   if (!recipe.val_data.empty()) {
@@ -64,28 +64,30 @@ Source::Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
   require(validation_length_ > 0 && held_out > validation_length_,
           "validation: must hold more than {} tokens, got {}",
           std::max<int64_t>(validation_length_, 1), held_out);
-  num_validation_rows_ = std::clamp<int64_t>(recipe.eval_tokens / validation_length_, 1,
-                                             (held_out - 1) / validation_length_);
+  num_validation_sequences_ = std::clamp<int64_t>(recipe.eval_tokens / validation_length_, 1,
+                                                  (held_out - 1) / validation_length_);
 }
 
-Batch Source::train(int64_t step, int64_t row, int64_t count) const {
-  if (task_) return draw(*task_, recipe_.seed, Split::train, step * plan_.num_rows + row, count);
+Batch Source::train(int64_t step, int64_t sequence, int64_t count) const {
+  if (task_)
+    return draw(*task_, recipe_.seed, Split::train, step * plan_.num_sequences + sequence, count);
   auto batch = empty_batch(count, plan_.span, /*with_documents=*/true);
-  for (int64_t i = 0; i < count; ++i) packing_->read(row + i, step * plan_.span, row_of(batch, i));
+  for (int64_t i = 0; i < count; ++i)
+    packing_->read(sequence + i, step * plan_.span, sequence_of(batch, i));
   count_scored(batch);
   return batch;
 }
 
 // Spread evenly over what is held out, so that a short validation is of all of it.
-Batch Source::validation(int64_t row, int64_t count) const {
-  if (task_) return draw(*task_, recipe_.seed, Split::test, row, count);
+Batch Source::validation(int64_t sequence, int64_t count) const {
+  if (task_) return draw(*task_, recipe_.seed, Split::test, sequence, count);
   auto batch = empty_batch(count, validation_length_, /*with_documents=*/true);
   const int64_t room = validation_range_.end - validation_range_.begin - 1 - validation_length_;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t place =
-        num_validation_rows_ > 1 ? room * (row + i) / (num_validation_rows_ - 1) : 0;
+        num_validation_sequences_ > 1 ? room * (sequence + i) / (num_validation_sequences_ - 1) : 0;
     read_in_order(*validation_data_, validation_range_, validation_range_.begin + place,
-                  row_of(batch, i));
+                  sequence_of(batch, i));
   }
   count_scored(batch);
   return batch;

@@ -29,13 +29,13 @@ class Source {
   Source(const Recipe& recipe, const Plan& plan, std::optional<Task> task,
          std::shared_ptr<const TokenData> data);
 
-  // Rows [row, row + count) of a step.
-  Batch train(int64_t step, int64_t row, int64_t count) const;
+  // Sequences [sequence, sequence + count) of a step.
+  Batch train(int64_t step, int64_t sequence, int64_t count) const;
 
   // What validation reads: `length` tokens each, whole and always the same ones.
-  int64_t num_validation_rows() const { return num_validation_rows_; }
+  int64_t num_validation_sequences() const { return num_validation_sequences_; }
   int64_t validation_length() const { return validation_length_; }
-  Batch validation(int64_t row, int64_t count) const;
+  Batch validation(int64_t sequence, int64_t count) const;
 
   bool is_task() const { return task_.has_value(); }
   const TokenData* data() const { return data_.get(); }
@@ -50,7 +50,7 @@ class Source {
   std::string tokenizer_text_;
   TokenRange validation_range_;
   std::unique_ptr<Packing> packing_;
-  int64_t num_validation_rows_ = 0, validation_length_ = 0;
+  int64_t num_validation_sequences_ = 0, validation_length_ = 0;
 };
 
 }  // namespace bmojo::train

@@ -54,16 +54,16 @@ bool decays(const std::string& name) {
 bool is_ssm(const std::string& name) { return name.find(".ssm.") != std::string::npos; }
 
 Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Workers workers,
-                 Surroundings surroundings)
+                 RunContext context)
     : recipe_(std::move(recipe)),
       plan_(plan),
       model_(std::move(model)),
       trained_(training_config(recipe_, model_.config()), model_.parameters()),
       source_(std::move(source)),
       workers_(std::move(workers)),
-      around_(std::move(surroundings)),
+      context_(std::move(context)),
       save_every_(parse_every(recipe_.save_every)),
-      line_(around_.quiet || !workers_.first()) {
+      line_(context_.quiet || !workers_.first()) {
   model_.require_gradients();
   // SSM with and without decay, then the rest.
   std::array<nn::AdamWGroup, 4> groups;
@@ -82,7 +82,7 @@ Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Worke
   buckets_ = std::make_unique<GradientBuckets>(workers_, all);
   if (plan_.carries) states_.resize(plan_.num_micro);
   if (!source_.tokenizer_text().empty())
-    around_.tokenizer[tokenizer_file_name(source_.data()->tokenizer_name())] =
+    context_.tokenizer[tokenizer_file_name(source_.data()->tokenizer_name())] =
         source_.tokenizer_text();
   const bool is_text = source_.data() != nullptr && (source_.data()->tokenizer_name() == "bytes" ||
                                                      !source_.data()->tokenizer_file().empty());
@@ -116,28 +116,28 @@ Snapshot Trainer::snapshot() {
                        {"recipe", fixed_fields(recipe_)},
                        {"source", source_.identity()},
                        {"tokenizer", tokenizer}},
-          .tokenizer = around_.tokenizer};
+          .tokenizer = context_.tokenizer};
 }
 
 void Trainer::resume(int64_t step) {
-  const auto checkpoint = step_folder(around_.out, step);
+  const auto checkpoint = step_folder(context_.out, step);
   const auto progress = load_progress(checkpoint);
-  require_same_run(around_.out, step, recipe_, source_, model_.config());
+  require_same_run(context_.out, step, recipe_, source_, model_.config());
   load(checkpoint, snapshot(), workers_);
   step_ = saved_step_ = first_step_ = progress.at("step");
   seconds_before_ = progress.at("seconds");
   num_skipped_ = progress.at("skipped");
   skipped_in_a_row_ = progress.at("skipped_in_a_row");
   last_loss_ = progress.at("last_loss").is_null() ? NAN : progress.at("last_loss").get<double>();
-  around_.tokenizer.merge(read_tokenizer_files(checkpoint));
+  context_.tokenizer.merge(read_tokenizer_files(checkpoint));
   if (!progress.at("best_loss").is_null()) best_loss_ = progress.at("best_loss").get<double>();
   best_step_ = progress.at("best_step");
   // Runs of earlier versions have none.
   if (progress.contains("val_accuracy") && progress.at("val_accuracy").is_number())
     accuracy_ = progress.at("val_accuracy");
   if (!workers_.first()) return;
-  cut_metrics(around_.out, step_);
-  mark(around_.out, step_, best_step_);  // a kill may have come before the links
+  cut_metrics(context_.out, step_);
+  mark(context_.out, step_, best_step_);  // a kill may have come before the links
 }
 
 void Trainer::set_rates() {
@@ -149,14 +149,14 @@ void Trainer::set_rates() {
 StepReport Trainer::step() {
   for (const auto& [name, tensor] : model_.parameters())
     at::Tensor(tensor).mutable_grad() = at::Tensor();
-  const int64_t rows = plan_.num_rows / workers_.count();
+  const int64_t sequences = plan_.num_sequences / workers_.count();
   std::vector<Batch> batches;
   double num_scored = 0;
   for (int64_t m = 0; m < plan_.num_micro; ++m) {
-    const int64_t row = workers_.rank() * rows + m * recipe_.micro_batch;
+    const int64_t first = workers_.rank() * sequences + m * recipe_.micro_batch;
     {
       const Stopwatch reading(overhead_.reading);
-      batches.push_back(source_.train(step_, row, recipe_.micro_batch));
+      batches.push_back(source_.train(step_, first, recipe_.micro_batch));
     }
     num_scored += static_cast<double>(batches.back().num_scored);
   }
@@ -193,7 +193,7 @@ StepReport Trainer::step() {
   report.skipped = !std::isfinite(report.grad_norm);
   num_skipped_ += report.skipped;
   skipped_in_a_row_ = report.skipped ? skipped_in_a_row_ + 1 : 0;
-  // What is not finite would live on in the carried memories: the rows start afresh.
+  // What is not finite would live on in the carried memories: the sequences start afresh.
   if (report.skipped) std::ranges::fill(states_, nn::State());
   last_loss_ = report.loss;
   ++step_;
@@ -203,12 +203,12 @@ StepReport Trainer::step() {
 eval::Score Trainer::validate() const {
   eval::Score total;
   const auto reader = nn::make_language_model(model_);
-  const int64_t rows = source_.num_validation_rows();
+  const int64_t sequences = source_.num_validation_sequences();
   int64_t turn = 0;
-  for (int64_t row = 0; row < rows; row += recipe_.micro_batch, ++turn)
+  for (int64_t i = 0; i < sequences; i += recipe_.micro_batch, ++turn)
     if (turn % workers_.count() == workers_.rank())
       total += eval::evaluate(*reader,
-                              source_.validation(row, std::min(recipe_.micro_batch, rows - row)));
+                              source_.validation(i, std::min(recipe_.micro_batch, sequences - i)));
   std::vector<double> parts = {total.nats, static_cast<double>(total.num_scored),
                                static_cast<double>(total.num_right)};
   // A worker without a turn has counted nothing, not even layers.
@@ -221,13 +221,13 @@ eval::Score Trainer::validate() const {
 
 void Trainer::save() {
   const Stopwatch saving(overhead_.saving);
-  const auto metrics = around_.out / kMetricsFile;
+  const auto metrics = context_.out / kMetricsFile;
   if (workers_.first() && std::filesystem::exists(metrics)) sync_path(metrics);
-  train::save(around_.out, step_, snapshot(), workers_);
+  train::save(context_.out, step_, snapshot(), workers_);
   if (workers_.first()) {
-    mark(around_.out, step_, best_step_);
+    mark(context_.out, step_, best_step_);
     // What made a step fail may lie in the weights already: those from before stay.
-    if (skipped_in_a_row_ == 0) prune(around_.out, recipe_.keep);
+    if (skipped_in_a_row_ == 0) prune(context_.out, recipe_.keep);
   }
   saved_step_ = step_;
   saved_at_ = now();
@@ -251,7 +251,7 @@ bool Trainer::is_save_due() const {
 
 // A decision of one worker alone would leave the others waiting.
 bool Trainer::is_stop_asked() const {
-  return workers_.max(around_.stop_asked && around_.stop_asked()) > 0;
+  return workers_.max(context_.stop_asked && context_.stop_asked()) > 0;
 }
 
 bool Trainer::is_good_enough() const {
@@ -274,7 +274,7 @@ Ending Trainer::run() {
     tokens_per_second_ = static_cast<double>(plan_.tokens_per_step()) / (now() - start);
     validation_.reset();
     bool last = step_ == plan_.num_steps;
-    const bool validates = source_.num_validation_rows() > 0 && recipe_.eval_every > 0 &&
+    const bool validates = source_.num_validation_sequences() > 0 && recipe_.eval_every > 0 &&
                            (step_ % recipe_.eval_every == 0 || last);
     const bool is_best = validates && validate_now();
     last = last || is_good_enough();
@@ -308,7 +308,7 @@ std::string Trainer::not_finite_text() const {
         "train: all {} steps were skipped, no loss or gradient was finite; start anew in another "
         "--out from other weights or with another config",
         step_);
-  const auto before = newest_step_name(around_.out, step_ - skipped_in_a_row_);
+  const auto before = newest_step_name(context_.out, step_ - skipped_in_a_row_);
   const auto from = before == "none" ? "anew" : "from the last checkpoint before them, " + before;
   return fmt::format(
       "train: {} steps in a row had a loss or gradient that was not finite, stopped at step {}; "
@@ -343,11 +343,11 @@ void Trainer::log(const StepReport& report) {
   if (step_ % kMemoriesEvery == 0 || step_ == 1)
     if (auto held = memories(); !held.empty()) line["memories"] = std::move(held);
   logged_ = overhead_;
-  append_text(around_.out / kMetricsFile, line.dump() + '\n');
+  append_text(context_.out / kMetricsFile, line.dump() + '\n');
 }
 
 // How many tokens each eidetic memory holds, how old they are and how surprising they were, over
-// the rows of the last micro-batch.
+// the sequences of the last micro-batch.
 Json Trainer::memories() const {
   Json held = Json::array();
   const auto& cursor = last_state_.cursor.position;
@@ -426,11 +426,11 @@ std::string Trainer::text_of(const std::vector<int64_t>& ids) const {
 }
 
 void Trainer::show_sample() {
-  if (!workers_.first() || around_.quiet) return;
-  const auto row =
-      source_.num_validation_rows() > 0 ? source_.validation(0, 1) : source_.train(step_, 0, 1);
-  const auto first = row.ids.begin();
-  const std::vector<int64_t> ids(first, first + std::min<int64_t>(64, row.length));
+  if (!workers_.first() || context_.quiet) return;
+  const auto sequence = source_.num_validation_sequences() > 0 ? source_.validation(0, 1)
+                                                               : source_.train(step_, 0, 1);
+  const auto first = sequence.ids.begin();
+  const std::vector<int64_t> ids(first, first + std::min<int64_t>(64, sequence.length));
   const auto writer = nn::make_language_model(model_);
   eval::GenerateOptions options;
   options.max_tokens = recipe_.sample_tokens;

@@ -48,14 +48,14 @@ enum class Ending { done, interrupted, out_of_time };
 // One worker of a run.
 class Trainer {
  public:
-  struct Surroundings {
+  struct RunContext {
     std::filesystem::path out;         // the run's folder; must exist
     std::function<bool()> stop_asked;  // a signal came
     bool quiet = false;
     TokenizerFiles tokenizer = {};  // of the weights that were given
   };
   Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Workers workers,
-          Surroundings surroundings);
+          RunContext context);
 
   // Goes on from a step of the same run.
   void resume(int64_t step);
@@ -94,7 +94,7 @@ class Trainer {
   nn::Model trained_;  // the same weights with all places of the training
   Source source_;
   Workers workers_;
-  Surroundings around_;
+  RunContext context_;
   Every save_every_;
   std::vector<std::string> names_;  // of the optimiser's parameters
   std::unique_ptr<nn::AdamW> optimizer_;

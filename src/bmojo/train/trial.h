@@ -4,11 +4,11 @@
 
 namespace bmojo::train {
 
-// What is computed at once: `rows` sequences of segment x bptt tokens.
+// What is computed at once: `sequences` sequences of segment x bptt tokens.
 struct TrialShape {
-  int64_t rows = 0, segment = 0, bptt = 0;
+  int64_t sequences = 0, segment = 0, bptt = 0;
   int64_t length() const { return segment * bptt; }
-  int64_t tokens() const { return rows * length(); }
+  int64_t tokens() const { return sequences * length(); }
 };
 
 struct Trial {

@@ -108,13 +108,13 @@ Address parse_address(const std::string& store) {
 
 // This machine's own address on the way to another one: the others can reach it there.
 std::string address_towards(const Address& other) {
-  addrinfo hints{}, *found = nullptr;
+  addrinfo hints{}, *addresses = nullptr;
   hints.ai_socktype = SOCK_DGRAM;
   const int error =
-      ::getaddrinfo(other.host.c_str(), fmt::format("{}", other.port).c_str(), &hints, &found);
+      ::getaddrinfo(other.host.c_str(), fmt::format("{}", other.port).c_str(), &hints, &addresses);
   if (error != 0) throw RunError(fmt::format("{}: {}", other.host, ::gai_strerror(error)));
   std::string address;
-  for (const auto* each = found; each != nullptr && address.empty(); each = each->ai_next) {
+  for (const auto* each = addresses; each != nullptr && address.empty(); each = each->ai_next) {
     // Connecting a datagram socket sends nothing; it chooses the route.
     const int descriptor = ::socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, 0);
     if (descriptor < 0) continue;
@@ -128,7 +128,7 @@ std::string address_towards(const Address& other) {
       address = text;
     ::close(descriptor);
   }
-  ::freeaddrinfo(found);
+  ::freeaddrinfo(addresses);
   if (address.empty()) throw RunError(fmt::format("{}: there is no way to it", other.host));
   return address;
 }

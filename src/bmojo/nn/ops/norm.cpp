@@ -1,10 +1,10 @@
-#include "bmojo/nn/norm.h"
+#include "bmojo/nn/ops/norm.h"
 
 #include <torch/torch.h>
 
 #include "bmojo/kernels/norm.h"
-#include "bmojo/nn/fused.h"
-#include "bmojo/nn/types.h"
+#include "bmojo/nn/ops/fused.h"
+#include "bmojo/nn/ops/types.h"
 
 namespace bmojo::nn {
 namespace {
@@ -31,7 +31,7 @@ std::pair<at::Tensor, at::Tensor> gradients(AutogradContext* context, const at::
   const auto grad_x = at::empty(grad_norm.sizes(), x.options()),
              grad_gain = at::empty(gain.sizes(), x.options());
   kernels::rms_norm_backward(view(x, gain, 0), floats(scale), rows_of(norm),
-                             sum.defined() ? rows_of(sum) : kernels::Rows{},
+                             sum.defined() ? rows_of(sum) : kernels::View{},
                              grad_x.data_ptr<float>(), grad_gain.data_ptr<float>(), parallel_for);
   return {grad_x, grad_gain};
 }

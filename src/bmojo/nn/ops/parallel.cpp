@@ -1,5 +1,5 @@
 // Apart from the rest: the one file that is compiled with OpenMP (tools/torch.cmake).
-#include "bmojo/nn/parallel.h"
+#include "bmojo/nn/ops/parallel.h"
 
 #include <ATen/Parallel.h>
 

@@ -1,8 +1,8 @@
-#include "bmojo/nn/linears.h"
+#include "bmojo/nn/ops/linears.h"
 
 #include <torch/torch.h>
 
-#include "bmojo/nn/product.h"
+#include "bmojo/nn/ops/product.h"
 
 namespace bmojo::nn {
 namespace {

@@ -1,9 +1,9 @@
-#include "bmojo/nn/negative_exp.h"
+#include "bmojo/nn/ops/negative_exp.h"
 
 #include <torch/torch.h>
 
 #include "bmojo/kernels/negative_exp.h"
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 
 namespace bmojo::nn {
 namespace {

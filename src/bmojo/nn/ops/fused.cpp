@@ -1,4 +1,4 @@
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 
 #include <torch/torch.h>
 

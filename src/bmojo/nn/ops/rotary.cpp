@@ -1,10 +1,10 @@
-#include "bmojo/nn/rotary.h"
+#include "bmojo/nn/ops/rotary.h"
 
 #include <torch/torch.h>
 
 #include "bmojo/kernels/rotary.h"
 #include "bmojo/kernels/rotary_table.h"
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 
 namespace bmojo::nn {
 namespace {

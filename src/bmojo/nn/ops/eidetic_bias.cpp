@@ -1,11 +1,11 @@
-#include "bmojo/nn/eidetic_bias.h"
+#include "bmojo/nn/ops/eidetic_bias.h"
 
 #include <torch/torch.h>
 
 #include <limits>
 
 #include "bmojo/kernels/eidetic_bias.h"
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 
 namespace bmojo::nn {
 namespace {

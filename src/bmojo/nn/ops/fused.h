@@ -8,9 +8,9 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/kernels/cpu.h"
-#include "bmojo/kernels/rows.h"
-#include "bmojo/nn/parallel.h"
-#include "bmojo/nn/types.h"
+#include "bmojo/kernels/view.h"
+#include "bmojo/nn/ops/parallel.h"
+#include "bmojo/nn/ops/types.h"
 
 // What the wrappers over kernels share: when a kernel can run, how its arguments are checked, and
 // how torch's threads and tensors reach it.
@@ -108,7 +108,7 @@ at::Tensor lengths_tensor(const std::vector<int64_t>& lengths);
 
 // x [B, L, n] with dense rows at one stride; copied only where it is not so already.
 at::Tensor with_rows(const at::Tensor& x);
-inline kernels::Rows rows_of(const at::Tensor& x) {
+inline kernels::View rows_of(const at::Tensor& x) {
   return {x.const_data_ptr<float>(), x.size(1) == 1 ? x.stride(0) : x.stride(1)};
 }
 

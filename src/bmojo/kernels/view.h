@@ -5,7 +5,7 @@
 namespace bmojo::kernels {
 
 // [B, L, n] whose rows of n numbers lie `stride` apart: row (b, t) at data + (b L + t) stride.
-struct Rows {
+struct View {
   const float* data = nullptr;
   int64_t stride = 0;
 };

@@ -1,9 +1,9 @@
-#include "bmojo/nn/swiglu.h"
+#include "bmojo/nn/ops/swiglu.h"
 
 #include <torch/torch.h>
 
 #include "bmojo/kernels/swiglu.h"
-#include "bmojo/nn/product.h"
+#include "bmojo/nn/ops/product.h"
 
 namespace bmojo::nn {
 namespace {

@@ -1,4 +1,4 @@
-#include "bmojo/nn/product.h"
+#include "bmojo/nn/ops/product.h"
 
 #include "bmojo/kernels/product.h"
 

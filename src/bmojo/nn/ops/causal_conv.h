@@ -6,7 +6,7 @@
 
 namespace bmojo::nn {
 
-// The short convolution of a Mamba layer. Shapes: B rows, L tokens, E channels, K taps.
+// The short convolution of a Mamba layer. Shapes: B sequences, L tokens, E channels, K taps.
 //   y_t = silu(bias + Σ_{i=0..K-1} weight[:, K-1-i] ⊙ x_{t-i})   [E]
 // x_{t-i} is read from `tail` where t < i, and is 0 where it lies before the document.
 struct CausalConv {
@@ -15,12 +15,12 @@ struct CausalConv {
   at::Tensor bias = {};               // [E], or undefined: 0
   at::Tensor tail;                    // [B, K - 1, E] the tokens before this call, newest last
   at::Tensor positions;               // [B, L] int64, of each token in its document
-  std::vector<int64_t> lengths = {};  // [B] tokens of each row; empty: L
+  std::vector<int64_t> lengths = {};  // [B] tokens of each sequence; empty: L
 };
 
 struct CausalConvResult {
-  at::Tensor y;     // [B, L, E]; 0 behind a row's length
-  at::Tensor tail;  // [B, K - 1, E] after each row's last token
+  at::Tensor y;     // [B, L, E]; 0 behind a sequence's length
+  at::Tensor tail;  // [B, K - 1, E] after each sequence's last token
 };
 
 // Differentiable in x, weight, bias and tail. One kernel on the CPU in fp32, the reference

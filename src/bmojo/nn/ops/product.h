@@ -1,6 +1,6 @@
 #pragma once
 
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 
 namespace bmojo::nn {
 

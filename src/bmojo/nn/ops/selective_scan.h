@@ -6,7 +6,7 @@
 
 namespace bmojo::nn {
 
-// The selective scan of a Mamba layer. Shapes: B rows, L tokens, E channels, N states.
+// The selective scan of a Mamba layer. Shapes: B sequences, L tokens, E channels, N states.
 //   Δ_t = softplus(dt_t + dt_bias)                  [E]; softplus(x) = x above 20
 //   h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t x_t B_t        [E, N]; h_{t-1} = 0 where a document starts
 //   y_t = (C_t·h_t + D ⊙ x_t) ⊙ silu(z_t)           [E]
@@ -18,12 +18,12 @@ struct SelectiveScan {
   at::Tensor h0;           // [B, E, N]
   at::Tensor starts = {};  // [B, L] bool; undefined: no document starts inside
   std::vector<int64_t> lengths =
-      {};  // [B] tokens of each row; empty: L. What follows leaves h as it is
+      {};  // [B] tokens of each sequence; empty: L. What follows leaves h as it is
 };
 
 struct ScanResult {
-  at::Tensor y;  // [B, L, E]; 0 behind a row's length
-  at::Tensor h;  // [B, E, N] after each row's last token
+  at::Tensor y;  // [B, L, E]; 0 behind a sequence's length
+  at::Tensor h;  // [B, E, N] after each sequence's last token
 };
 
 // Differentiable in every float argument. One kernel on the CPU in fp32, the reference elsewhere.

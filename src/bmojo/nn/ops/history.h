@@ -6,8 +6,8 @@
 
 #include "bmojo/kernels/history.h"
 
-// What operations that read earlier tokens share. Shapes: B rows, L tokens, C channels, and the
-// `depth` rows that came before the call, the newest last.
+// What operations that read earlier tokens share. Shapes: B sequences, L tokens, C channels, and
+// the `depth` rows that came before the call, the newest last.
 
 namespace bmojo::nn {
 
@@ -29,7 +29,7 @@ kernels::History history_of(const at::Tensor& x, const at::Tensor& tail,
 at::Tensor shifted(const at::Tensor& source, int64_t i, const at::Tensor& positions);
 // The last depth rows of [tail | x] of each row: what the next call finds before its first token.
 at::Tensor next_tail(const at::Tensor& source, int64_t depth, const std::vector<int64_t>& lengths);
-// x [B, L, …] with 0 behind each row's length.
+// x [B, L, …] with 0 behind each sequence's length.
 at::Tensor without_padding(const at::Tensor& x, const std::vector<int64_t>& lengths);
 
 }  // namespace bmojo::nn

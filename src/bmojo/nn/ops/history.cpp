@@ -1,9 +1,9 @@
-#include "bmojo/nn/history.h"
+#include "bmojo/nn/ops/history.h"
 
 #include <torch/torch.h>
 
-#include "bmojo/nn/fused.h"
-#include "bmojo/nn/rows.h"
+#include "bmojo/nn/ops/fused.h"
+#include "bmojo/nn/ops/rows.h"
 
 namespace bmojo::nn {
 

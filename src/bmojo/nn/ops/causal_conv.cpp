@@ -1,10 +1,10 @@
-#include "bmojo/nn/causal_conv.h"
+#include "bmojo/nn/ops/causal_conv.h"
 
 #include <torch/torch.h>
 
 #include "bmojo/kernels/causal_conv.h"
-#include "bmojo/nn/fused.h"
-#include "bmojo/nn/history.h"
+#include "bmojo/nn/ops/fused.h"
+#include "bmojo/nn/ops/history.h"
 
 namespace bmojo::nn {
 namespace {

@@ -1,12 +1,12 @@
-#include "bmojo/nn/innovation.h"
+#include "bmojo/nn/ops/innovation.h"
 
 #include <torch/torch.h>
 
 #include "bmojo/kernels/innovation.h"
 #include "bmojo/kernels/predictor_weights.h"
-#include "bmojo/nn/fused.h"
-#include "bmojo/nn/history.h"
-#include "bmojo/nn/types.h"
+#include "bmojo/nn/ops/fused.h"
+#include "bmojo/nn/ops/history.h"
+#include "bmojo/nn/ops/types.h"
 
 namespace bmojo::nn {
 namespace {

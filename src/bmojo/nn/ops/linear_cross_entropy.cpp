@@ -1,9 +1,9 @@
-#include "bmojo/nn/linear_cross_entropy.h"
+#include "bmojo/nn/ops/linear_cross_entropy.h"
 
 #include <torch/torch.h>
 
 #include "bmojo/kernels/cross_entropy.h"
-#include "bmojo/nn/product.h"
+#include "bmojo/nn/ops/product.h"
 
 namespace bmojo::nn {
 namespace {

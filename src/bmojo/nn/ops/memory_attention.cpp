@@ -1,4 +1,4 @@
-#include "bmojo/nn/memory_attention.h"
+#include "bmojo/nn/ops/memory_attention.h"
 
 #include <torch/torch.h>
 
@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "bmojo/kernels/memory_attention.h"
-#include "bmojo/nn/fused.h"
-#include "bmojo/nn/rows.h"
+#include "bmojo/nn/ops/fused.h"
+#include "bmojo/nn/ops/rows.h"
 
 namespace bmojo::nn {
 namespace {

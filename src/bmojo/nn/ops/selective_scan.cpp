@@ -1,11 +1,11 @@
-#include "bmojo/nn/selective_scan.h"
+#include "bmojo/nn/ops/selective_scan.h"
 
 #include <torch/torch.h>
 
 #include <bit>
 
 #include "bmojo/kernels/selective_scan.h"
-#include "bmojo/nn/fused.h"
+#include "bmojo/nn/ops/fused.h"
 
 namespace bmojo::nn {
 namespace {
@@ -13,22 +13,22 @@ namespace {
 // One block after the other, token by token inside; `h` [B, n, T, …] receives the result.
 void scan_blocks(const at::Tensor& a, const at::Tensor& b, const at::Tensor& h0, at::Tensor h) {
   const int64_t num_blocks = a.size(1), T = a.size(2);
-  // All blocks at once from h = 0: the state each leaves, and what is left of the state it found.
+  // All blocks at once from h = 0: the state each leaves, and what is left of the state before it.
   auto left = b.select(2, 0).clone(), decay = a.select(2, 0).clone();
   for (int64_t i = 1; num_blocks > 1 && i < T; ++i) {
     left = at::addcmul(b.select(2, i), a.select(2, i), left);
     decay.mul_(a.select(2, i));
   }
   // The state each block finds: the only part that is serial over blocks.
-  auto found = at::empty_like(left);
-  found.select(1, 0).copy_(h0);
+  auto before = at::empty_like(left);
+  before.select(1, 0).copy_(h0);
   for (int64_t j = 1; j < num_blocks; ++j)
-    found.select(1, j).copy_(
-        at::addcmul(left.select(1, j - 1), decay.select(1, j - 1), found.select(1, j - 1)));
-  // All blocks again, each from the state it found.
+    before.select(1, j).copy_(
+        at::addcmul(left.select(1, j - 1), decay.select(1, j - 1), before.select(1, j - 1)));
+  // All blocks again, each from the state before it.
   for (int64_t i = 0; i < T; ++i) {
-    found = at::addcmul(b.select(2, i), a.select(2, i), found);
-    h.select(2, i).copy_(found);
+    before = at::addcmul(b.select(2, i), a.select(2, i), before);
+    h.select(2, i).copy_(before);
   }
 }
 
@@ -117,14 +117,15 @@ struct FusedScan : torch::autograd::Function<FusedScan> {
     const auto scan = view(in);
     const auto y = at::empty({scan.B, scan.L, scan.E}, x.options());
     const auto h = at::empty({scan.B, scan.E, scan.N}, x.options());
-    at::Tensor found;
+    at::Tensor block_states;
     if (differentiable)
-      found = at::empty({scan.B, kernels::scan_blocks(scan.L), scan.N, scan.E}, x.options());
+      block_states = at::empty({scan.B, kernels::scan_blocks(scan.L), scan.N, scan.E}, x.options());
     kernels::selective_scan(scan, y.data_ptr<float>(), h.data_ptr<float>(),
-                            found.defined() ? found.data_ptr<float>() : nullptr, parallel_for);
+                            block_states.defined() ? block_states.data_ptr<float>() : nullptr,
+                            parallel_for);
     if (differentiable) {
       auto saved = in;
-      saved.push_back(found);
+      saved.push_back(block_states);
       context->save_for_backward(saved);
     }
     return {y, h};
