@@ -176,7 +176,7 @@ Layer::Pool Layer::gather(at::Tensor k, at::Tensor v, const at::Tensor& y, const
           "forward: state must hold {} window rows, got {}; keep the window it was made with", W,
           state.window.size(1));
   const auto kv = key_value(k, v, layout.angles);
-  k = v = {};  // frees what is now in kv
+  k.reset(), v.reset();  // what they hold is now in kv
   std::vector<at::Tensor> parts = {at::zeros_like(kv[0].narrow(0, 0, 1)),
                                    state.window.flatten(0, 1), kv.flatten(0, 1)};
   PoolRows first{.window = 1, .tokens = 1 + B * W, .fading = 1 + B * W + B * layout.length};
