@@ -1,9 +1,11 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <numbers>
@@ -192,6 +194,12 @@ inline Config random_wide_model(uint64_t seed) {
   return c;
 }
 
+// BMOJO_DRAW=SEED leaves one draw of a test, the one that failed.
+inline bool is_asked_for(uint64_t seed) {
+  const char* one = std::getenv("BMOJO_DRAW");
+  return one == nullptr || std::to_string(seed) == one;
+}
+
 // A model with strong weights on disk, a text and how to cut it.
 struct Draw {
   explicit Draw(uint64_t seed_) : Draw(seed_, random_model(seed_), 2, 70, 20) {}
@@ -206,9 +214,13 @@ struct Draw {
   infer::Model model(int threads) const {
     return infer::Model(TensorFolder(folder.path()), config, {}, threads);
   }
-  // What makes this draw again.
+  // The command that tries this draw alone, and what it is.
   std::string text() const {
-    return fmt::format("seed {}, {} tokens: {}", seed, ids.size(), describe(config));
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    return fmt::format(
+        "\n  BMOJO_DRAW={} build/release/bin/infer_equal_bits_test --gtest_filter={}.{}\n  {} "
+        "tokens, {}",
+        seed, test->test_suite_name(), test->name(), ids.size(), describe(config));
   }
 
   uint64_t seed;
