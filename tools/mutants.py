@@ -144,6 +144,20 @@ MUTANTS = [
         "the engine's A and h, which lie [N, E], are read as [E, N]",
     ),
     Mutant(
+        "chunk-end-told-late", "infer/tell.cpp",
+        "memory::begins_chunk(run.position + run.count(), shape.window.w)",
+        "memory::begins_chunk(run.position, shape.window.w)",
+        "nn/native_eval NativeEval.AChunkThatEndsIsToldAndWhoLeaves",
+        "the first piece of a chunk is said to end it",
+    ),
+    Mutant(
+        "all-seen-have-left", "eval/observer.h",
+        "std::ranges::set_difference(seen, kept, std::back_inserter(out));",
+        "std::ranges::copy(seen, std::back_inserter(out));",
+        "nn/native_eval NativeEval.AChunkThatEndsIsToldAndWhoLeaves",
+        "every member is said to leave when a chunk ends",
+    ),
+    Mutant(
         "engine-ring-not-split", "infer/state.cpp",
         "const int64_t count = std::min(span.count(), rows - slot);",
         "const int64_t count = span.count();",

@@ -85,6 +85,74 @@ TEST(NativeEval, ATorchSequenceLeavesItsBatch) {
   }
 }
 
+// Of every piece: where it ends, whether its chunk does, what its queries saw and what leaves.
+struct Borders : eval::Observer {
+  struct Told {
+    int64_t layer, end;
+    bool ends_chunk;
+    std::vector<int64_t> seen, left;
+    bool operator==(const Told&) const = default;
+  };
+  std::vector<Told> all;
+
+  void on_piece(const eval::PieceTold& piece) override {
+    all.push_back({piece.layer,
+                   piece.first.position + std::ssize(piece.innovation),
+                   piece.ends_chunk,
+                   {piece.seen.begin(), piece.seen.end()},
+                   piece.left()});
+  }
+  // Each layer's in order.
+  std::vector<Told> of(int64_t layer) const {
+    std::vector<Told> out;
+    std::ranges::copy_if(all, std::back_inserter(out),
+                         [&](const Told& told) { return told.layer == layer; });
+    return out;
+  }
+};
+
+Borders borders(const eval::LanguageModel& model, const test::Draw& draw) {
+  Borders out;
+  const auto memory = model.begin();
+  const size_t half = draw.ids.size() / 2;
+  const auto D = static_cast<size_t>(draw.config.hidden_size);
+  std::vector<float> hidden(draw.ids.size() * D);
+  for (const auto ids : {std::span(draw.ids).first(half), std::span(draw.ids).subspan(half)}) {
+    const eval::Reading reading{memory.get(), ids};
+    if (!ids.empty()) model.forward({&reading, 1}, hidden.data(), &out);
+  }
+  return out;
+}
+
+TEST(NativeEval, AChunkThatEndsIsToldAndWhoLeaves) {
+  const nn::EveryProduct every_product_is_ours;
+  int64_t ends = 0, left = 0;
+  for (uint64_t seed = 3301; seed < 3381; seed += 2) {
+    const Engines engines(seed);
+    const auto& c = engines.draw.config;
+    const auto native = borders(*engines.native, engines.draw);
+    const auto torch = borders(*engines.torch, engines.draw);
+    for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+      const auto told = native.of(layer);
+      EXPECT_EQ(told, torch.of(layer)) << engines.draw.text();
+      for (size_t i = 0; i < told.size(); ++i) {
+        EXPECT_EQ(told[i].ends_chunk, told[i].end % c.window == 0) << engines.draw.text();
+        if (i + 1 == told.size()) continue;
+        // Whoever was seen and is not seen in the next chunk has left.
+        std::vector<int64_t> gone;
+        std::ranges::set_difference(told[i].seen, told[i + 1].seen, std::back_inserter(gone));
+        EXPECT_EQ(gone, told[i].ends_chunk ? told[i].left : std::vector<int64_t>())
+            << engines.draw.text();
+        ends += told[i].ends_chunk;
+        left += std::ssize(gone);
+      }
+    }
+  }
+  // The draws reach what they are meant to.
+  EXPECT_GT(ends, 100);
+  EXPECT_GT(left, 50);
+}
+
 // The largest keys of a query. Where two have the same weight (a token that stands twice, without
 // positions) rounding says which comes first.
 void expect_same_keys(const Json& a, const Json& b, const std::string& where) {

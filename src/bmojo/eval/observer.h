@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <span>
+#include <vector>
 
 namespace bmojo::eval {
 
@@ -22,6 +25,14 @@ struct PieceTold {
   Place first;                          // of its tokens
   std::span<const float> innovation;    // [count] ε of each
   std::span<const int64_t> seen, kept;  // positions of M: what they saw, and what it is after them
+  bool ends_chunk = false;              // the next token will see `kept`
+
+  // Members that the chunk's tokens see and later ones will not, if it ends here; by time.
+  std::vector<int64_t> left() const {
+    std::vector<int64_t> out;
+    std::ranges::set_difference(seen, kept, std::back_inserter(out));
+    return out;
+  }
 };
 
 // A key as a person knows it: where in the document its token stands, and what remembers it.

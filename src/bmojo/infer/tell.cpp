@@ -95,7 +95,8 @@ void tell_pieces(const Call& c, const MemoryShape& shape) {
          .first = {run.sequence, run.column, run.position},
          .innovation = {c.ws.innovation.data() + run.first, static_cast<size_t>(run.count())},
          .seen = state.frozen.position,
-         .kept = state.running.position});
+         .kept = state.running.position,
+         .ends_chunk = memory::begins_chunk(run.position + run.count(), shape.window.w)});
   }
 }
 

@@ -66,7 +66,7 @@ std::vector<int64_t> members(const at::Tensor& positions) {
 }
 
 // Sequence b of the call is reading `number + b`.
-void tell_pieces(const Output& out, int64_t number, eval::Observer& observer) {
+void tell_pieces(const Output& out, int64_t number, int64_t window, eval::Observer& observer) {
   for (size_t layer = 0; layer < out.innovations.size(); ++layer) {
     if (!out.innovations[layer].defined()) continue;
     const auto innovation = out.innovations[layer].to(at::kFloat).contiguous();
@@ -80,7 +80,8 @@ void tell_pieces(const Output& out, int64_t number, eval::Observer& observer) {
                          .first = {number + piece.sequence, piece.column, piece.position},
                          .innovation = {epsilon, static_cast<size_t>(piece.count)},
                          .seen = seen,
-                         .kept = kept});
+                         .kept = kept,
+                         .ends_chunk = memory::begins_chunk(piece.position + piece.count, window)});
     }
   }
 }
@@ -154,7 +155,7 @@ class TorchLanguageModel : public eval::LanguageModel {
     auto out = readings.size() > 1 && first.batch ? model_.forward(input, *first.batch, call)
                                                   : model_.forward(input, first.alone(), call);
     if (observer != nullptr) {
-      tell_pieces(out, number, *observer);
+      tell_pieces(out, number, memory::window_of(model_.config().window), *observer);
       tell_attention(out, number, *observer);
     }
     const auto batch = std::make_shared<const State>(std::move(out.state));
