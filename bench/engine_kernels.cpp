@@ -69,7 +69,7 @@ struct Decoding {
   double best = 1e9;
 };
 
-void compare_with_bandwidth(const Options& options, ThreadPool& pool) {
+void compare_with_bandwidth(const Options& options, base::ThreadPool& pool) {
   const int64_t size = options.megabytes << 20, N = options.N, K = options.K;
   const auto memory = bytes(size);
   pool.run(size / kPiece, [&](int64_t i) { std::memset(memory.get() + i * kPiece, 0x3C, kPiece); });
@@ -107,7 +107,7 @@ void compare_with_bandwidth(const Options& options, ThreadPool& pool) {
   }
 }
 
-void compare_with_product(const Options& options, ThreadPool& pool) {
+void compare_with_product(const Options& options, base::ThreadPool& pool) {
   const auto [M, N, K] = std::array{options.M, options.N, options.K};
   const auto x = normal(M * K), w = normal(N * K);
   std::vector<float> out(static_cast<size_t>(M * N));
@@ -155,7 +155,7 @@ int run(int argc, char** argv) {
   app.add_option("--simd", target, "the best instruction set used, such as AVX2");
   CLI11_PARSE(app, argc, argv);
   if (!target.empty()) kernels::cap_target(target);
-  ThreadPool pool(options.threads);
+  base::ThreadPool pool(options.threads);
   fmt::print("{}, {} threads, best of {} turns\n", kernels::simd_targets().front(), options.threads,
              options.turns);
   if (options.megabytes > 0) compare_with_bandwidth(options, pool);

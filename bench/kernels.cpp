@@ -93,23 +93,23 @@ Seconds measure(const Case& c, int64_t repeat, Caches& caches) {
   return best;
 }
 
-Json describe(const Case& c, int64_t repeat, Caches& caches) {
-  auto shapes = Json::array();
+base::Json describe(const Case& c, int64_t repeat, Caches& caches) {
+  auto shapes = base::Json::array();
   for (const auto& x : c.make()) shapes.push_back(x.sizes().vec());
   const auto fused = measure(c, repeat, caches);
   const nn::ReferenceOnly reference_only;
   const auto reference = measure(c, repeat, caches);
-  const auto pass = [](double seconds, double reference_seconds, const Work& work) -> Json {
+  const auto pass = [](double seconds, double reference_seconds, const Work& work) -> base::Json {
     return {{"seconds", seconds},
             {"reference_seconds", reference_seconds},
             {"flops", work.flops},
             {"bytes", work.bytes}};
   };
-  Json line = {{"kernel", c.kernel},
-               {"name", c.name},
-               {"inputs", shapes},
-               {"threads", at::get_num_threads()},
-               {"forward", pass(fused.forward, reference.forward, c.forward)}};
+  base::Json line = {{"kernel", c.kernel},
+                     {"name", c.name},
+                     {"inputs", shapes},
+                     {"threads", at::get_num_threads()},
+                     {"forward", pass(fused.forward, reference.forward, c.forward)}};
   if (std::isfinite(fused.backward))
     line["backward"] = pass(fused.backward, reference.backward, c.backward);
   if (c.gradient_in_forward) line["gradient_in_forward"] = true;
@@ -128,7 +128,8 @@ void run(const Options& options) {
     fmt::print("{}\n", describe(c, options.repeat, caches).dump());
     std::fflush(stdout);  // whoever reads has each result as it comes
   }
-  require(found, "--case: '{}' is not a case; use KERNEL/NAME of bench/*_cases.cpp", options.only);
+  base::require(found, "--case: '{}' is not a case; use KERNEL/NAME of bench/*_cases.cpp",
+                options.only);
 }
 
 }  // namespace
@@ -155,7 +156,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     bmojo::bench::run(options);
-  } catch (const bmojo::Error& mistake) {
+  } catch (const bmojo::base::Error& mistake) {
     fmt::print(stderr, "bmojo-kernels: {}\n", mistake.what());
     return 2;
   } catch (const std::exception& failure) {

@@ -115,7 +115,7 @@ struct Call {
 };
 
 std::vector<Call> make_calls(const Shape& s) {
-  Config config;
+  model::Config config;
   config.num_layers = 1;
   config.window = s.w;
   config.eidetic_tokens = s.m;

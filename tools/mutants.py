@@ -166,8 +166,8 @@ MUTANTS = [
     ),
     Mutant(
         "engine-residual-order", "infer/layer.cpp",
-        "if (w.kind == LayerKind::bmojo && config.fading_residual) add(change, ws.y.data(), c.T * D);",
-        "if (w.kind == LayerKind::bmojo && config.fading_residual) add(x, ws.y.data(), c.T * D);",
+        "add(change, ws.y.data(), c.T * D);",
+        "add(x, ws.y.data(), c.T * D);",
         NATIVE, "the residual is (x + y) + W_o a instead of x + (W_o a + y)",
     ),
     # --- layer ---
@@ -252,7 +252,7 @@ MUTANTS = [
     ),
     Mutant(
         "residual-dropped", "nn/layer.cpp",
-        "return kind_ == LayerKind::bmojo && config_.fading_residual ? change + y : change;",
+        "return kind_ == model::LayerKind::bmojo && config_.fading_residual ? change + y : change;",
         "return change;",
         "nn/special_cases SpecialCases.SsmAloneIsMamba",
         "`fading_residual` adds nothing",
@@ -527,8 +527,8 @@ MUTANTS = [
     ),
     Mutant(
         "given-selection-unchecked", "nn/selection.cpp",
-        "require(match.any(2).all().item<bool>(),",
-        "require(true,",
+        "base::require(match.any(2).all().item<bool>(),",
+        "base::require(true,",
         "nn/equivalence Equivalence.GivenSelectionIsUsed",
         "a given selection may name tokens that are gone",
     ),
@@ -793,8 +793,8 @@ MUTANTS = [
     ),
     Mutant(
         "bf16-file-as-f16", "nn/model.cpp",
-        "dtype == Dtype::bf16 ? at::kBFloat16 : at::kHalf;",
-        "dtype == Dtype::f16 ? at::kBFloat16 : at::kHalf;",
+        "dtype == model::Dtype::bf16 ? at::kBFloat16",
+        "dtype == model::Dtype::f16 ? at::kBFloat16",
         f"{SCORE}[mistral-bf16 file]", "the two 16-bit types of a file confused",
     ),
     Mutant(
@@ -807,8 +807,8 @@ MUTANTS = [
     # --- configs and weights ---
     Mutant(
         "unknown-field-accepted", "model/config.cpp",
-        'require(field != nullptr, "{}: field {} is not known;',
-        'if (field == nullptr) continue; require(true, "{}: field {} is not known;',
+        'base::require(field != nullptr, "{}: field {} is not known;',
+        'if (field == nullptr) continue; base::require(true, "{}: field {} is not known;',
         "cli/malformed test_malformed_config_files", "a misspelt field of config.json is ignored",
     ),
     Mutant(
@@ -820,8 +820,8 @@ MUTANTS = [
     ),
     Mutant(
         "missing-field-accepted", "model/config.cpp",
-        'require(json.contains(field.name), "{}: field {} is missing; {}",',
-        'require(true, "{}: field {} is missing; {}",',
+        'base::require(json.contains(field.name), "{}: field {} is missing; {}",',
+        'base::require(true, "{}: field {} is missing; {}",',
         "cli/malformed test_malformed_config_files", "a field left out gets its default",
     ),
     Mutant(
@@ -854,7 +854,7 @@ MUTANTS = [
     # --- files ---
     Mutant(
         "bf16-read-as-f16", "model/dtype.cpp",
-        "return convert<uint16_t, float, float_of_bf16>(",
+        "return convert<uint16_t, float, base::float_of_bf16>(",
         "return convert<uint16_t, float, float_of_f16>(",
         "model/dtype Conversion.EveryBf16Pattern", "conversion reads bf16 as f16",
     ),
@@ -873,14 +873,14 @@ MUTANTS = [
     ),
     Mutant(
         "digest-not-verified", "cli/inspect_verb.cpp",
-        'require(computed == stored, "{}: digest must be',
-        'require(computed.size() == stored.size(), "{}: digest must be',
+        'base::require(computed == stored, "{}: digest must be',
+        'base::require(computed.size() == stored.size(), "{}: digest must be',
         "cli/verbs test_verify_finds_a_flipped_byte", "`--verify` accepts a damaged file",
     ),
     Mutant(
         "index-leads-out", "model/checkpoint.cpp",
-        "require(is_plain_name(name), \"{}: tensor",
-        "require(!name.empty(), \"{}: tensor",
+        "base::require(base::is_plain_name(name),",
+        "base::require(!name.empty(),",
         "cli/malformed test_malformed_folders", "an index may name files outside the folder",
     ),
     Mutant(
@@ -982,7 +982,7 @@ MUTANTS = [
     ),
     Mutant(
         "mapped-files-unwatched", "cli/command_line.cpp",
-        "  watch_mapped_files();",
+        "  base::watch_mapped_files();",
         "",
         "cli/durability test_weights_that_are_cut_short_end_a_scoring",
         "a file that is cut short ends the program by a signal",
@@ -1048,7 +1048,7 @@ MUTANTS = [
     ),
     Mutant(
         "ids-line-shown-raw", "eval/ids_line.cpp",
-        "printable(json.dump(), 60)",
+        "base::printable(json.dump(), 60)",
         "json.dump().substr(0, 60)",
         "eval/ids_line IdsLine.WhatIsShownOfItIsPrintable",
         "a line of ids is shown with its control characters",
@@ -1069,8 +1069,8 @@ MUTANTS = [
     ),
     Mutant(
         "packed-border-unchecked", "infer/weight_source.cpp",
-        "require(reinterpret_cast<uintptr_t>(bytes.data()) % border == 0,",
-        "require(true,",
+        "base::require(reinterpret_cast<uintptr_t>(bytes.data()) % border == 0,",
+        "base::require(true,",
         "infer/packed_folder PackedFolder.TensorsThatDoNotFitAreRefused",
         "panels may begin anywhere",
     ),
@@ -1124,8 +1124,8 @@ MUTANTS = [
     ),
     Mutant(
         "set-twice", "model/choice.cpp",
-        'require(seen.insert(key).second, "--set:',
-        'require(seen.insert(key).second || true, "--set:',
+        'base::require(seen.insert(key).second, "--set:',
+        'base::require(seen.insert(key).second || true, "--set:',
         "cli/verbs test_mistakes_exit_2_with_one_line",
         "of two values for a field the last wins in silence",
     ),
@@ -1292,8 +1292,8 @@ MUTANTS = [
     ),
     Mutant(
         "test-is-train", "data/task.cpp",
-        "Random random({seed, static_cast<uint64_t>(split), number});",
-        "Random random({seed, number});",
+        "base::Random random({seed, static_cast<uint64_t>(split), number});",
+        "base::Random random({seed, number});",
         "data/task One/EveryTask.TrainAndTestShareNothing/0",
         "test sequences are those of training",
     ),
@@ -1403,8 +1403,8 @@ MUTANTS = [
     ),
     Mutant(
         "tokenizer-json-saved-as-model", "train/trainer.cpp",
-        "context_.tokenizer[tokenizer_file_name(source_.data()->tokenizer_name())] =",
-        "context_.tokenizer[kSentencePieceFile] =",
+        "context_.tokenizer[data::tokenizer_file_name(source_.data()->tokenizer_name())] =",
+        "context_.tokenizer[data::kSentencePieceFile] =",
         "cli/train test_text_of_a_byte_level_tokenizer",
         "checkpoints carry tokenizer.json under another name",
     ),
@@ -1535,8 +1535,8 @@ MUTANTS = [
     ),
     Mutant(
         "explicit-0-is-chosen", "train/recipe_words.cpp",
-        "require(value >= static_cast<Number>(field.least),",
-        "require(value >= 0,",
+        "base::require(value >= static_cast<Number>(field.least),",
+        "base::require(value >= 0,",
         "cli/train_input test_bad_input_is_one_line_and_changes_nothing",
         "--segment 0 is taken for one that was left out",
     ),
@@ -1569,7 +1569,7 @@ MUTANTS = [
     ),
     Mutant(
         "given-tokenizer-dropped", "train/job.cpp",
-        "return read_tokenizer_files(folder);",
+        "return model::read_tokenizer_files(folder);",
         "return {};",
         "cli/train test_a_tokenizer_goes_with_its_weights",
         "given weights lose their tokenizer",
@@ -1651,7 +1651,7 @@ MUTANTS = [
     ),
     Mutant(
         "metrics-not-flushed", "train/trainer.cpp",
-        "if (workers_.first() && std::filesystem::exists(metrics)) sync_path(metrics);",
+        "if (workers_.first() && std::filesystem::exists(metrics)) base::sync_path(metrics);",
         "",
         "cli/durability test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
         "a checkpoint may outlive the losses that led to it",
@@ -1665,8 +1665,8 @@ MUTANTS = [
     ),
     Mutant(
         "manifest-leads-out", "train/run_folder.cpp",
-        'require(is_plain_name(name), "{} must name files of its folder',
-        'require(true, "{} must name files of its folder',
+        'base::require(base::is_plain_name(name), "{} must name files of its folder',
+        'base::require(true, "{} must name files of its folder',
         "cli/run_folder test_a_manifest_that_is_none[above]",
         "a manifest may name files outside its folder",
     ),
@@ -1708,8 +1708,8 @@ MUTANTS = [
     ),
     Mutant(
         "library-ids-checked-late", "eval/prompt.cpp",
-        "require(id >= 0 && id < config.vocab_size,",
-        "require(id >= 0 || config.vocab_size > 0,",
+        "base::require(id >= 0 && id < config.vocab_size,",
+        "base::require(id >= 0 || config.vocab_size > 0,",
         "library/api LibraryErrors.AWrongIdLeavesTheStateAsItWas",
         "a wrong id is found when what stands before it has been read",
     ),
@@ -1739,15 +1739,15 @@ MUTANTS = [
     # --- state files ---
     Mutant(
         "state-digest-not-compared", "infer/snapshot.cpp",
-        "require(text_of(file.last(Digest::kTextSize)) == digest.text(),",
-        "require(digest.text().size() == Digest::kTextSize,",
+        "text_of(file.last(base::Digest::kTextSize)) == digest.text(),",
+        "digest.text().size() == base::Digest::kTextSize,",
         "infer/snapshot Snapshot.TenThousandBitFlipsAreAllDetected",
         "a damaged state file is believed",
     ),
     Mutant(
         "state-of-other-memories", "infer/snapshot.cpp",
-        "require(there[name] == value,",
-        "require(there.contains(name),",
+        "base::require(there[name] == value,",
+        "base::require(there.contains(name),",
         "infer/snapshot Snapshot.AnotherModelsStateIsRefused",
         "a state goes on in a model with another window",
     ),
@@ -1820,7 +1820,7 @@ MUTANTS = [
     ),
     Mutant(
         "sweep-starts-afresh", "cli/sweep_runner.cpp",
-        "const bool goes_on = fs::exists(folder / kLatest);",
+        "const bool goes_on = fs::exists(folder / model::kLatest);",
         "const bool goes_on = false;",
         "cli/sweep test_a_stopped_sweep_goes_on", "a stopped sweep trains its runs from the start",
     ),

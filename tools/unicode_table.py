@@ -88,7 +88,7 @@ def main():
     OUT.write_text("""// Written by tools/unicode_table.py from Unicode 16.0; not to be changed by hand.
 #include "bmojo/data/unicode.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 // clang-format off
 const std::vector<CharacterRun>& character_runs() {
@@ -99,7 +99,7 @@ const std::vector<CharacterRun>& character_runs() {
 }
 // clang-format on
 
-}  // namespace bmojo
+}  // namespace bmojo::data
 """ % "\n".join(lines))
     print(f"{OUT.name}: {len(cells)} runs")
 

@@ -11,7 +11,7 @@
 #include "bmojo/base/file.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 namespace fs = std::filesystem;
@@ -96,4 +96,4 @@ TEST(FileChange, NothingChangesUnseen) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -16,7 +16,7 @@
 #include "bmojo/base/input.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 namespace fs = std::filesystem;
@@ -386,4 +386,4 @@ TEST(ReadText, RefusesWhatIsNotAFile) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -11,7 +11,7 @@
 #include "bmojo/base/number.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 using test::begins;
@@ -132,4 +132,4 @@ TEST(ParseNumber, ReadsAllOfItInBaseTen) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -10,7 +10,7 @@
 #include "bmojo/base/printable.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 using test::begins;
@@ -126,4 +126,4 @@ TEST(Printable, EscapesAndCuts) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

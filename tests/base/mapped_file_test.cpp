@@ -12,7 +12,7 @@
 #include "bmojo/base/file.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 namespace fs = std::filesystem;
@@ -101,4 +101,4 @@ TEST_F(MappedFileDeathTest, AnyOtherFaultIsASignal) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

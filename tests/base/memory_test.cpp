@@ -7,7 +7,7 @@
 
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 // proc and sys of a machine of its own.
@@ -75,4 +75,4 @@ TEST(AvailableMemory, IsSaidOfThisMachine) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <string>
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 // stderr is another file for as long as this lives.
@@ -68,4 +68,4 @@ TEST(StatusLine, MayBeReadByNobody) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -7,7 +7,7 @@
 #include "bmojo/base/error.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 TEST(RunFile, TablesHoldTheirItems) {
@@ -54,4 +54,4 @@ TEST(RunFile, ControlCharactersAreRefused) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

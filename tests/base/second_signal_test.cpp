@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 TEST(SecondSignal, IsTheSameOneLater) {
@@ -23,4 +23,4 @@ TEST(SecondSignal, HasAClock) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -25,7 +25,7 @@ void* operator new(size_t size) {
 void operator delete(void* start) noexcept { std::free(start); }
 void operator delete(void* start, size_t) noexcept { std::free(start); }
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 using std::chrono::milliseconds;
@@ -199,4 +199,4 @@ TEST(ThreadPool, AJobAllocatesNothing) {
 TEST(ThreadPool, RefusesNoThreads) { EXPECT_THROW(ThreadPool(0), Error); }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::base

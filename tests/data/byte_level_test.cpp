@@ -22,7 +22,7 @@
 #include "bmojo/data/unicode.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using namespace std::string_literals;
@@ -51,13 +51,14 @@ struct Options {
 };
 
 std::string json_of(const Options& options) {
-  Json vocab = Json::object(), merges = Json::array(), added = Json::array();
+  base::Json vocab = base::Json::object(), merges = base::Json::array(),
+             added = base::Json::array();
   const auto characters = byte_characters();
   int32_t next = 0;
   for (const uint32_t code : characters) vocab[utf8(code)] = next++;
   const auto add = [&](const std::string& text, bool normalized, bool special) {
-    added.push_back(
-        Json{{"id", next++}, {"content", text}, {"normalized", normalized}, {"special", special}});
+    added.push_back(base::Json{
+        {"id", next++}, {"content", text}, {"normalized", normalized}, {"special", special}});
   };
   vocab["<|endoftext|>"] = next;
   add("<|endoftext|>", false, true);
@@ -70,29 +71,30 @@ std::string json_of(const Options& options) {
   for (const auto& token : options.more_tokens) vocab[token] = next++;
   for (const auto& [text, normalized] : options.added) add(text, normalized, false);
   for (const auto& text : options.special) add(text, false, true);
-  Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
-  Json steps = byte_level;
+  base::Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  base::Json steps = byte_level;
   if (options.pattern == SplitPattern::kDigits)
     steps = {{"type", "Sequence"},
              {"pretokenizers",
-              Json::array({{{"type", "Digits"}, {"individual_digits", true}}, byte_level})}};
+              base::Json::array({{{"type", "Digits"}, {"individual_digits", true}}, byte_level})}};
   if (options.pattern == SplitPattern::kLlama3) {
     byte_level["use_regex"] = false;
-    const Json split = {{"type", "Split"},
-                        {"pattern", {{"Regex", kLlama3Regex}}},
-                        {"behavior", "Isolated"},
-                        {"invert", false}};
-    steps = {{"type", "Sequence"}, {"pretokenizers", Json::array({split, byte_level})}};
+    const base::Json split = {{"type", "Split"},
+                              {"pattern", {{"Regex", kLlama3Regex}}},
+                              {"behavior", "Isolated"},
+                              {"invert", false}};
+    steps = {{"type", "Sequence"}, {"pretokenizers", base::Json::array({split, byte_level})}};
   }
-  const Json model = {{"type", "BPE"},
-                      {"ignore_merges", options.ignore_merges},
-                      {"vocab", vocab},
-                      {"merges", merges}};
-  return Json{{"added_tokens", added},
-              {"normalizer", options.nfc ? Json::object({{"type", "NFC"}}) : Json()},
-              {"pre_tokenizer", steps},
-              {"decoder", {{"type", "ByteLevel"}}},
-              {"model", model}}
+  const base::Json model = {{"type", "BPE"},
+                            {"ignore_merges", options.ignore_merges},
+                            {"vocab", vocab},
+                            {"merges", merges}};
+  return base::Json{
+      {"added_tokens", added},
+      {"normalizer", options.nfc ? base::Json::object({{"type", "NFC"}}) : base::Json()},
+      {"pre_tokenizer", steps},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", model}}
       .dump();
 }
 
@@ -295,7 +297,7 @@ Ids merged_slowly(const std::string& word, const std::vector<BpeMerge>& merges) 
 }
 
 TEST(Bpe, EqualsItsDefinition) {
-  Random random({7});
+  base::Random random({7});
   for (int round = 0; round < 300; ++round) {
     Bpe::Parts parts{.bytes = {}, .merges = {}};
     std::iota(parts.bytes.begin(), parts.bytes.end(), 0);
@@ -376,9 +378,9 @@ TEST(ByteLevel, TextComesBack) {
   EXPECT_EQ(tokenizer->end_of_document(), kEnd);
   EXPECT_EQ(tokenizer->name(), "bpe");
   EXPECT_EQ(tokenizer->model(), json_of({}));
-  EXPECT_EQ(tokenizer->digest(), digest_of_text(json_of({})));
+  EXPECT_EQ(tokenizer->digest(), base::digest_of_text(json_of({})));
   for (const int32_t id : {-1, 257})
-    EXPECT_TRUE(contains(message_of<Error>([&] { tokenizer->decode(Ids{id}); }),
+    EXPECT_TRUE(contains(message_of<base::Error>([&] { tokenizer->decode(Ids{id}); }),
                          fmt::format("token id must be from 0 to 256, got {}", id)));
 }
 
@@ -400,8 +402,8 @@ TEST(ByteLevel, AddedTokensBeforeAndBehindTheNormaliser) {
 }
 
 TEST(ByteLevel, BytesWithoutATokenAreLeftOut) {
-  auto json = Json::parse(json_of({.merges = {"a b"}}));
-  Json vocab = Json::object();
+  auto json = base::Json::parse(json_of({.merges = {"a b"}}));
+  base::Json vocab = base::Json::object();
   int32_t next = 0;
   for (const char* token : {"a", "b", "<|endoftext|>", "ab"}) vocab[token] = next++;
   json["model"]["vocab"] = vocab;
@@ -415,7 +417,7 @@ std::string mixed_text(size_t size, uint64_t seed) {
       "a",    "b",  " ",       "   ", "ab",      "\n",     "\r\n",         "\n\n", "😀",
       "語",   "é",  "1",       "12",  "e\u0301", "\u0958", "\0"s,          "\xff", "\xe2\x82",
       "\xed", "'s", "<|x y|>", ".",   "\t",      "\u3000", "<|endoftext|>"};
-  Random random({seed});
+  base::Random random({seed});
   std::string text;
   while (text.size() < size) text += kinds[random.below(kinds.size())];
   return text;
@@ -450,20 +452,21 @@ TEST(ByteLevel, IsNotCutWithinAnAddedToken) {
   EXPECT_EQ(make({.special = {"x y"}})->find_cut("ab cd", 0), 5u);
   EXPECT_EQ(make({.pattern = SplitPattern::kLlama3})->find_cut("a.\nb c", 0), 4u);
   EXPECT_EQ(make({.pattern = SplitPattern::kLlama3})->find_cut("語\nb", 0), 3u);
-  EXPECT_TRUE(contains(message_of<Error>([] { make()->encode_rest("b"); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([] { make()->encode_rest("b"); }),
                        "text must begin at a cut, got 'b'"));
-  EXPECT_TRUE(contains(message_of<Error>([] { make({.special = {"x y"}})->encode_rest(" b"); }),
-                       "text must begin at a cut"));
+  EXPECT_TRUE(
+      contains(message_of<base::Error>([] { make({.special = {"x y"}})->encode_rest(" b"); }),
+               "text must begin at a cut"));
 }
 
 TEST(ByteLevel, RefusesMoreThanItCanCount) {
   const TempFolder folder;
   const auto path = folder.write("x", "");
   std::filesystem::resize_file(path, (size_t{1} << 31) + 1);  // takes no disk, and is not read
-  const MappedFile file(path);
+  const base::MappedFile file(path);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
-  EXPECT_TRUE(contains(message_of<Error>([&] { make()->encode(text); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { make()->encode(text); }),
                        "text: must have a place to cut it within 2147483648 bytes"));
 }
 
@@ -494,7 +497,7 @@ TEST(ByteLevel, RealTokenizersGiveTextBack) {
   const std::vector<std::string> kinds = {
       "The ", "word",   " and",   "don't",  "\n",  "\n\n", "  ",   "1234", " é",   "語",    "😀",
       "\t",   "Straße", " слово", "x = 1;", "...", " \n",  "메모", "\r\n", "स्मृति", "\u00a0"};
-  Random random({11});
+  base::Random random({11});
   std::string text;
   while (text.size() < 500'000) text += kinds[random.below(kinds.size())];
   for (const char* file :
@@ -529,7 +532,7 @@ TEST(TextStream, HoldsIncompleteCharactersBack) {
 TEST(TextStream, GivesWhatDecodeGives) {
   for (const auto& tokenizer : {make({.merges = {"Ã ©", "ð Ł"}}), load_tokenizer("bytes")}) {
     TextStream stream(*tokenizer);
-    Random random({5});
+    base::Random random({5});
     for (int round = 0; round < 200; ++round) {
       Ids ids;
       std::string text;
@@ -555,7 +558,7 @@ TEST(ByteLevel, IsReadFromItsFiles) {
   EXPECT_EQ(tokenizer->encode("ab"), (Ids{kFirst}));
   EXPECT_EQ(load_tokenizer(folder.write("other.name", json_of({})))->vocab_size(), 257);
 
-  const auto model = Json::parse(json_of({.merges = {"a b"}}))["model"];
+  const auto model = base::Json::parse(json_of({.merges = {"a b"}}))["model"];
   folder.write("vocab.json", model["vocab"].dump());
   folder.write("merges.txt", "#version: 0.2\r\na b\r\n");
   const auto pair = load_tokenizer(folder / "vocab.json");
@@ -568,11 +571,11 @@ TEST(ByteLevel, IsReadFromItsFiles) {
   EXPECT_EQ(tokenizer_digests(folder.path(), "bytes"), Digests());
   folder.write("tokenizer.model", "pieces");
   EXPECT_EQ(tokenizer_digests(folder.path(), "bpe"), both);
-  const Digests pieces = {{"tokenizer.model", digest_of_text("pieces")}};
+  const Digests pieces = {{"tokenizer.model", base::digest_of_text("pieces")}};
   EXPECT_EQ(tokenizer_digests(folder.path(), "sentencepiece"), pieces);
   for (const char* name : {"tokenizer.json", "vocab.json"}) std::filesystem::remove(folder / name);
   EXPECT_EQ(tokenizer_digests(folder.path(), "bpe"), pieces);
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

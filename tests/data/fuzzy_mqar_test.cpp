@@ -5,7 +5,7 @@
 
 #include "tests/data/sequence.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using test::refusal;
@@ -148,4 +148,4 @@ TEST(FuzzyMqar, ImpossibleOnesAreRefusedWithWhatWouldFit) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

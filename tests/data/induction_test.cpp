@@ -4,7 +4,7 @@
 
 #include "tests/data/sequence.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using test::places_due;
@@ -61,4 +61,4 @@ TEST(Induction, ImpossibleOnesAreRefused) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

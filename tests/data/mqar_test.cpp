@@ -7,7 +7,7 @@
 #include "bmojo/data/draws.h"
 #include "tests/data/sequence.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using test::places_due;
@@ -179,7 +179,7 @@ TEST(Mqar, TightSizesLeaveLittleToASimpleMemory) {
     for (int64_t i = 0; i < n; ++i) {
       const auto s = sequence(task, 1, Split::test, i);
       const int64_t before = places_due(s).front();
-      Random random({2, static_cast<uint64_t>(i)});
+      base::Random random({2, static_cast<uint64_t>(i)});
       const auto kept = draw_distinct(random, places, 0, before);
       const std::set<int64_t> is_kept(kept.begin(), kept.end());
       for (const auto& [key, place] : places_of_keys(s, task.vocab_size)) {
@@ -198,4 +198,4 @@ TEST(Mqar, TightSizesLeaveLittleToASimpleMemory) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

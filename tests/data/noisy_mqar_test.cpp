@@ -4,7 +4,7 @@
 
 #include "tests/data/sequence.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using test::places_due;
@@ -116,4 +116,4 @@ TEST(NoisyMqar, ImpossibleOnesAreRefusedWithWhatWouldFit) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

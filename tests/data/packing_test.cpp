@@ -10,7 +10,7 @@
 #include "tests/data/token_folder.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 struct Row {
@@ -126,9 +126,9 @@ TEST_F(PackingTest, ARangeCutsDocuments) {
 }
 
 TEST_F(PackingTest, TooFewTokensAreRefused) {
-  EXPECT_THROW(Packing(data_, {0, total()}, total(), 1, 1), Error);
+  EXPECT_THROW(Packing(data_, {0, total()}, total(), 1, 1), base::Error);
   EXPECT_NO_THROW(Packing(data_, {0, total()}, total() - 1, 1, 1));
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -2,7 +2,7 @@
 
 #include "tests/data/sequence.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using test::places_due;
@@ -60,4 +60,4 @@ TEST(SelectiveCopy, ImpossibleOnesAreRefusedWithWhatWouldFit) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -10,7 +10,7 @@
 #include "bmojo/base/random.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,7 +72,7 @@ std::string with(std::string bytes, size_t offset, Number value) {
 
 // The digest made right again.
 std::string sealed(std::string bytes) {
-  Digest digest;
+  base::Digest digest;
   digest.update(std::string_view(bytes).substr(256));
   digest.update(std::string_view(bytes).substr(0, 192));
   const auto text = digest.text();
@@ -83,14 +83,14 @@ std::string sealed(std::string bytes) {
 // Three documents, eight tokens, ids of two bytes: the index begins at 320.
 std::string small_shard(const TempFolder& folder) {
   write(folder / "small.tokens", Described(100), {{1, 2, 3}, {4}, {98}});
-  auto bytes = read_text(folder / "small.tokens");
+  auto bytes = base::read_text(folder / "small.tokens");
   fs::remove(folder / "small.tokens");
   return bytes;
 }
 
 std::string refusal(const TempFolder& folder, std::string_view bytes) {
   const auto path = folder.write("bad.tokens", bytes);
-  const auto message = message_of<Error>([&] { TokenData data({path}); });
+  const auto message = message_of<base::Error>([&] { TokenData data({path}); });
   if (!message.empty()) {
     EXPECT_TRUE(begins(message, path.string() + ": "));
   }
@@ -123,7 +123,7 @@ TEST(Shards, RoundTripInBothWidths) {
   for (const int64_t vocab_size : {65536, 65537}) {
     const TempFolder folder;
     const Described tokenizer(vocab_size, "xxh3-128:0123");
-    Random random({static_cast<uint64_t>(vocab_size)});
+    base::Random random({static_cast<uint64_t>(vocab_size)});
     std::vector<Ids> documents(50);
     Values expected;
     for (auto& ids : documents) {
@@ -188,7 +188,7 @@ TEST(Shards, AreOneListOfDocuments) {
 
 TEST(Shards, KnowTheirTokenizersFile) {
   const TempFolder folder;
-  Digest digest;
+  base::Digest digest;
   digest.update("a model");
   write(folder / "x.tokens", Described(100, digest.text()), {{1}});
   EXPECT_EQ(TokenData({folder.path()}).tokenizer_file(), "");
@@ -197,7 +197,7 @@ TEST(Shards, KnowTheirTokenizersFile) {
   EXPECT_EQ(data.tokenizer_file(), folder / "tokenizer.model");
   data.verify();
   folder.write("tokenizer.model", "another");
-  EXPECT_TRUE(begins(message_of<Error>([&] { data.verify(); }),
+  EXPECT_TRUE(begins(message_of<base::Error>([&] { data.verify(); }),
                      (folder / "tokenizer.model").string() + ": digest must be " + digest.text()));
 }
 
@@ -218,15 +218,17 @@ TEST(Shards, RefuseReadingOutside) {
   const TokenData data({path});
   Values out(3);
   for (const int64_t begin : {int64_t{-1}, int64_t{6}, int64_t{9}, INT64_MIN, INT64_MAX}) {
-    EXPECT_TRUE(contains(message_of<Error>([&] { data.read(begin, out); }),
+    EXPECT_TRUE(contains(message_of<base::Error>([&] { data.read(begin, out); }),
                          "must be read within the 8 there are"));
-    EXPECT_TRUE(contains(message_of<Error>([&] { data.shards()[0]->read(begin, out); }),
+    EXPECT_TRUE(contains(message_of<base::Error>([&] { data.shards()[0]->read(begin, out); }),
                          "must be read within the 8 there are"));
   }
   for (const int64_t i : {int64_t{-1}, int64_t{3}, INT64_MAX})
-    EXPECT_TRUE(contains(message_of<Error>([&] { data.document(i); }), "must be from 0 to 2"));
+    EXPECT_TRUE(
+        contains(message_of<base::Error>([&] { data.document(i); }), "must be from 0 to 2"));
   for (const int64_t i : {int64_t{-1}, int64_t{4}})
-    EXPECT_TRUE(contains(message_of<Error>([&] { data.bytes_until(i); }), "must be from 0 to 3"));
+    EXPECT_TRUE(
+        contains(message_of<base::Error>([&] { data.bytes_until(i); }), "must be from 0 to 3"));
 }
 
 TEST(Shards, MustAgreeInTheirTokenizer) {
@@ -234,7 +236,7 @@ TEST(Shards, MustAgreeInTheirTokenizer) {
   write(folder / "a.tokens", Described(100, "one"), {{1}});
   for (const auto& other : {Described(100, "two"), Described(101, "one")}) {
     write(folder / "b.tokens", other, {{1}});
-    EXPECT_TRUE(begins(message_of<Error>([&] { TokenData data({folder.path()}); }),
+    EXPECT_TRUE(begins(message_of<base::Error>([&] { TokenData data({folder.path()}); }),
                        (folder / "b.tokens").string() + ": tokenizer must be that of " +
                            (folder / "a.tokens").string()));
   }
@@ -242,11 +244,11 @@ TEST(Shards, MustAgreeInTheirTokenizer) {
 
 TEST(MalformedShards, MissingAndEmpty) {
   const TempFolder folder;
-  EXPECT_TRUE(contains(message_of<Error>([&] { TokenData data({folder / "none"}); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { TokenData data({folder / "none"}); }),
                        "cannot be read: No such file"));
-  EXPECT_TRUE(contains(message_of<Error>([&] { TokenData data({folder.path()}); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { TokenData data({folder.path()}); }),
                        "folder must hold *.tokens shards, got none; bmojo tokenize"));
-  EXPECT_TRUE(contains(message_of<Error>([&] { TokenData data(std::vector<fs::path>{}); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { TokenData data(std::vector<fs::path>{}); }),
                        "at least one shard or folder"));
   EXPECT_TRUE(contains(refusal(folder, ""), "must be a token shard of at least 256 bytes, got 0"));
 }
@@ -326,15 +328,15 @@ TEST(MalformedShards, IdsOutsideTheVocabulary) {
   Values out(2);
   data.read(0, out);
   EXPECT_EQ(out, (Values{1, 2}));
-  EXPECT_TRUE(begins(message_of<Error>([&] { data.read(1, out); }), expected + "token 2"));
-  EXPECT_TRUE(begins(message_of<Error>([&] { data.verify(); }), expected + "token 2"));
+  EXPECT_TRUE(begins(message_of<base::Error>([&] { data.read(1, out); }), expected + "token 2"));
+  EXPECT_TRUE(begins(message_of<base::Error>([&] { data.verify(); }), expected + "token 2"));
 }
 
 TEST(MalformedShards, DocumentsWithoutTheirMark) {
   const TempFolder folder;
   const auto path =
       folder.write("x.tokens", sealed(with(small_shard(folder), 256 + 2 * 5, uint16_t{7})));
-  EXPECT_TRUE(contains(message_of<Error>([&] { TokenData({path}).verify(); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { TokenData({path}).verify(); }),
                        "token 5 must be the end of a document, 99, got 7"));
 }
 
@@ -348,14 +350,14 @@ TEST(MalformedShards, VerifyFindsEveryFlippedByte) {
     auto damaged = bytes;
     damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
     const auto path = folder.write("x.tokens", damaged);
-    EXPECT_NE(message_of<Error>([&] { TokenData({path}).verify(); }), "") << "byte " << i;
+    EXPECT_NE(message_of<base::Error>([&] { TokenData({path}).verify(); }), "") << "byte " << i;
   }
 }
 
 TEST(MalformedShards, RandomChangesAreReadOrRefused) {
   const TempFolder folder;
   const auto bytes = small_shard(folder);
-  Random random({7});
+  base::Random random({7});
   for (int round = 0; round < 2000; ++round) {
     auto damaged = bytes;
     for (uint64_t change = random.below(4) + 1; change > 0; --change) {
@@ -365,7 +367,7 @@ TEST(MalformedShards, RandomChangesAreReadOrRefused) {
     }
     damaged.resize(random.below(8) == 0 ? random.below(damaged.size() + 1) : damaged.size());
     const auto path = folder.write("x.tokens", damaged);
-    message_of<Error>([&] {
+    message_of<base::Error>([&] {
       const TokenData data({path});
       for (int64_t i = 0; i < data.num_documents(); ++i) {
         const auto [begin, end] = data.document(i);
@@ -382,20 +384,23 @@ TEST(ShardWriter, RefusesWhatItCouldNotReadBack) {
   const Described tokenizer(100);
   {
     ShardWriter writer(folder / "x.tokens", tokenizer);
-    EXPECT_TRUE(contains(message_of<Error>([&] { writer.commit(); }), "before commit, got none"));
-    EXPECT_TRUE(contains(message_of<Error>([&] { writer.end_document(); }), "must have tokens"));
+    EXPECT_TRUE(
+        contains(message_of<base::Error>([&] { writer.commit(); }), "before commit, got none"));
+    EXPECT_TRUE(
+        contains(message_of<base::Error>([&] { writer.end_document(); }), "must have tokens"));
     for (const int32_t id : {-1, 100}) {
-      EXPECT_TRUE(contains(message_of<Error>([&] { writer.write(Ids{5, id, 6}, 1); }),
+      EXPECT_TRUE(contains(message_of<base::Error>([&] { writer.write(Ids{5, id, 6}, 1); }),
                            fmt::format("token ids must be from 0 to 99, got {}", id)));
     }
-    EXPECT_TRUE(contains(message_of<Error>([&] { writer.write(Ids{1}, -1); }), "at least 0"));
+    EXPECT_TRUE(contains(message_of<base::Error>([&] { writer.write(Ids{1}, -1); }), "at least 0"));
     writer.write(Ids{1}, 1);
     writer.end_document();
     writer.write(Ids{1}, 1);
-    EXPECT_TRUE(contains(message_of<Error>([&] { writer.commit(); }), "got one that is open"));
+    EXPECT_TRUE(
+        contains(message_of<base::Error>([&] { writer.commit(); }), "got one that is open"));
   }
   EXPECT_EQ(folder.num_entries(), 0u);
-  EXPECT_TRUE(contains(message_of<Error>([&] {
+  EXPECT_TRUE(contains(message_of<base::Error>([&] {
                          write(folder / "x.tokens", Described(9, std::string(64, 'x')), {{1}});
                        }),
                        "digest of the tokenizer must be shorter than 64 bytes"));
@@ -403,4 +408,4 @@ TEST(ShardWriter, RefusesWhatItCouldNotReadBack) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

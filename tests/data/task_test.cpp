@@ -6,7 +6,7 @@
 
 #include "tests/data/sequence.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using test::refusal;
@@ -131,4 +131,4 @@ TEST(Task, ExamplesOfAllFitAScreen) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -14,7 +14,7 @@ inline constexpr int64_t kEnd = 256;  // the end of a document, of the `bytes` t
 inline std::filesystem::path write_documents(const std::filesystem::path& folder,
                                              const std::vector<std::vector<int32_t>>& documents) {
   std::filesystem::create_directories(folder);
-  ShardWriter writer(folder / "0.tokens", *load_tokenizer("bytes"));
+  data::ShardWriter writer(folder / "0.tokens", *data::load_tokenizer("bytes"));
   for (const auto& ids : documents) {
     writer.write(ids, std::ssize(ids));
     writer.end_document();
@@ -38,7 +38,7 @@ inline std::filesystem::path write_tokens(const std::filesystem::path& folder,
 // `count` tokens below `vocabulary`, in as many documents.
 inline std::filesystem::path write_random_tokens(const std::filesystem::path& folder, int64_t count,
                                                  uint64_t vocabulary, int64_t num_documents) {
-  Random random({1});
+  base::Random random({1});
   std::vector<std::vector<int32_t>> documents(num_documents);
   for (int64_t i = 0; i < count; ++i)
     documents[i * num_documents / count].push_back(static_cast<int32_t>(random.below(vocabulary)));

@@ -12,7 +12,7 @@
 #include "bmojo/data/text_stream.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using namespace std::string_literals;
@@ -72,7 +72,7 @@ std::string mixed_text(size_t size, uint64_t seed) {
   const std::vector<std::string> kinds = {"a",  "b",    " ",    "   ",      "ab",
                                           "\n", "\r\n", "\n\n", "😀",       "▁",
                                           "é",  "\0"s,  "\xff", "\xe2\x82", "\xed\xa0\x80"};
-  Random random({seed});
+  base::Random random({seed});
   std::string text;
   while (text.size() < size) text += kinds[random.below(kinds.size())];
   return text;
@@ -108,7 +108,7 @@ TEST(Bytes, MayBeCutAnywhere) {
 TEST(Bytes, RefusesOtherIds) {
   const auto tokenizer = load_tokenizer("bytes");
   for (const int32_t id : {-1, 257}) {
-    EXPECT_TRUE(contains(message_of<Error>([&] { tokenizer->decode(Ids{id}); }),
+    EXPECT_TRUE(contains(message_of<base::Error>([&] { tokenizer->decode(Ids{id}); }),
                          fmt::format("token id must be from 0 to 256, got {}", id)));
   }
 }
@@ -172,12 +172,12 @@ TEST(SentencePiece, CutsNoTextWhoseIdsWouldChange) {
   for (const auto& options : never) {
     const auto tokenizer = load(folder, options);
     EXPECT_EQ(tokenizer->find_cut("ab\nb", 0), 4u);
-    EXPECT_TRUE(contains(message_of<Error>([&] { tokenizer->encode_rest("\nb"); }),
+    EXPECT_TRUE(contains(message_of<base::Error>([&] { tokenizer->encode_rest("\nb"); }),
                          "text must begin at a cut"));
   }
   EXPECT_EQ(load(folder)->find_cut("ab b", 0), 4u);
   EXPECT_EQ(load(folder)->find_cut("\nab", 0), 3u);  // a part is never empty
-  EXPECT_TRUE(contains(message_of<Error>([&] { load(folder)->encode_rest("b"); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { load(folder)->encode_rest("b"); }),
                        "text must begin at a cut, got 'b'"));
 }
 
@@ -185,10 +185,10 @@ TEST(SentencePiece, RefusesMoreThanTheLibraryCanCount) {
   const TempFolder folder;
   const auto path = folder.write("x", "");
   std::filesystem::resize_file(path, (size_t{1} << 29) + 1);  // takes no disk, and is not read
-  const MappedFile file(path);
+  const base::MappedFile file(path);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
-  EXPECT_TRUE(contains(message_of<Error>([&] { load(folder, {.type = 1})->encode(text); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { load(folder, {.type = 1})->encode(text); }),
                        "text: must have a place to cut it within 536870912 bytes"));
 }
 
@@ -220,7 +220,7 @@ TEST(SentencePiece, EncodesOnSeveralThreads) {
 TEST(SentencePiece, RefusesOtherFiles) {
   const TempFolder folder;
   const auto refusal = [&](std::string_view bytes) {
-    return message_of<Error>([&] { load_tokenizer(folder.write("tokenizer.model", bytes)); });
+    return message_of<base::Error>([&] { load_tokenizer(folder.write("tokenizer.model", bytes)); });
   };
   const auto subject = (folder / "tokenizer.model").string() + ": ";
   for (const std::string& bytes : {""s, "text"s, model().substr(0, 500)}) {
@@ -232,13 +232,13 @@ TEST(SentencePiece, RefusesOtherFiles) {
                        "must be a SentencePiece model, got a Git LFS pointer; "));
   EXPECT_TRUE(begins(refusal(model({.end_piece = "<end>"})),
                      subject + "must have an end-of-sentence piece to end documents with"));
-  EXPECT_TRUE(contains(message_of<Error>([&] { load_tokenizer(folder / "none"); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { load_tokenizer(folder / "none"); }),
                        "must be bytes, tokenizer.json, tokenizer.model or vocab.json, got '"));
-  EXPECT_TRUE(contains(message_of<Error>([&] { load_tokenizer(folder.path()); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { load_tokenizer(folder.path()); }),
                        "must be a regular file, got a folder"));
-  EXPECT_TRUE(contains(message_of<Error>([&] { load(folder)->decode(Ids{266}); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { load(folder)->decode(Ids{266}); }),
                        "token id must be from 0 to 265, got 266"));
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -18,13 +18,13 @@ namespace {
 constexpr uint64_t kDraws = 60;
 
 std::unique_ptr<LanguageModel> language_model(const test::Draw& draw) {
-  auto model = std::make_unique<infer::Model>(TensorFolder(draw.folder.path()), draw.config,
+  auto model = std::make_unique<infer::Model>(model::TensorFolder(draw.folder.path()), draw.config,
                                               std::nullopt, 2);
   return std::make_unique<infer::NativeLanguageModel>(std::move(model),
                                                       [] { return std::string(); });
 }
 
-Score plain_row(const infer::Model& model, const Batch& batch, int64_t row) {
+Score plain_row(const infer::Model& model, const data::Batch& batch, int64_t row) {
   const auto& c = model.config();
   Score out;
   const auto layers = eidetic_layers(c);
@@ -40,10 +40,10 @@ Score plain_row(const infer::Model& model, const Batch& batch, int64_t row) {
     model.forward({&input, 1}, hidden.data());
     for (size_t i = 0; i < layers.size(); ++i) {
       const auto& seen = state.layers[static_cast<size_t>(layers[i])].frozen.position;
-      if (batch.sources[at] != kNoSource)
+      if (batch.sources[at] != data::kNoSource)
         out.num_held[i] += std::ranges::count(seen, batch.sources[at]);
     }
-    if (batch.targets[at] == kNotScored) continue;
+    if (batch.targets[at] == data::kNotScored) continue;
     model.logits(hidden.data(), 1, logits.data());
     double sum = 0;
     for (const auto x : logits) sum += std::exp(static_cast<double>(x));
@@ -94,7 +94,7 @@ TEST(Evaluate, WholeIsChunksIsAlone) {
     }
     Score alone;
     for (int64_t row = 0; row < batch.num_sequences; ++row) {
-      Batch one = columns(batch, 0, batch.length);
+      data::Batch one = data::columns(batch, 0, batch.length);
       const auto take = [&](std::vector<int64_t>& all) {
         all = {all.begin() + row * batch.length, all.begin() + (row + 1) * batch.length};
       };
@@ -119,7 +119,7 @@ TEST(Evaluate, ADocumentStartsAfresh) {
     auto batch = test::random_batch(draw.config, 2, 3 + std::ssize(draw.ids), seed);
     batch.sources.clear();
     batch.documents.resize(batch.ids.size());
-    Random random({seed, 81});
+    base::Random random({seed, 81});
     for (size_t i = 0; i < batch.ids.size(); ++i)
       batch.documents[i] = i % static_cast<size_t>(batch.length) == 0
                                ? 7
@@ -130,7 +130,7 @@ TEST(Evaluate, ADocumentStartsAfresh) {
           (i / static_cast<size_t>(batch.length) + 1) * static_cast<size_t>(batch.length);
       size_t end = i + 1;
       while (end < row_end && batch.documents[end] == batch.documents[i]) ++end;
-      auto one = empty_batch(1, static_cast<int64_t>(end - i), /*with_documents=*/false);
+      auto one = data::empty_batch(1, static_cast<int64_t>(end - i), /*with_documents=*/false);
       std::copy_n(batch.ids.begin() + static_cast<int64_t>(i), end - i, one.ids.begin());
       std::copy_n(batch.targets.begin() + static_cast<int64_t>(i), end - i, one.targets.begin());
       alone += evaluate(*model, one);
@@ -170,7 +170,7 @@ TEST(Evaluate, AnOracleKeepsWhatItIsTold) {
   try {
     model.forward({&untold, 1}, hidden.data());
     FAIL();
-  } catch (const Error& error) {
+  } catch (const base::Error& error) {
     EXPECT_STREQ(error.what(),
                  "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; "
                  "use train --task or eval --task");

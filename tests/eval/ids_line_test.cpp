@@ -9,7 +9,7 @@ namespace bmojo::eval {
 namespace {
 
 std::string refusal(const std::string& line) {
-  return test::message_of<Error>([&] { parse_ids_line(line, "ids:1"); });
+  return test::message_of<base::Error>([&] { parse_ids_line(line, "ids:1"); });
 }
 
 TEST(IdsLine, HoldsWholeNumbers) {

@@ -10,11 +10,12 @@ namespace bmojo::test {
 
 // Rows of random tokens, of which about every third asks for one that came before, as in a task;
 // and for eidetic_rule=oracle some positions in any order.
-inline Batch random_batch(const Config& config, int64_t rows, int64_t length, uint64_t seed) {
-  Random random({seed, 80});
-  auto batch = empty_batch(rows, length, /*with_documents=*/false);
-  batch.sources.assign(batch.ids.size(), kNoSource);
-  std::ranges::fill(batch.targets, kNotScored);
+inline data::Batch random_batch(const model::Config& config, int64_t rows, int64_t length,
+                                uint64_t seed) {
+  base::Random random({seed, 80});
+  auto batch = data::empty_batch(rows, length, /*with_documents=*/false);
+  batch.sources.assign(batch.ids.size(), data::kNoSource);
+  std::ranges::fill(batch.targets, data::kNotScored);
   for (auto& id : batch.ids)
     id = static_cast<int64_t>(random.below(static_cast<uint64_t>(config.vocab_size)));
   for (int64_t row = 0; row < rows; ++row) {
@@ -29,7 +30,7 @@ inline Batch random_batch(const Config& config, int64_t rows, int64_t length, ui
     }
     for (size_t i = wanted.size(); i > 1; --i) std::swap(wanted[i - 1], wanted[random.below(i)]);
   }
-  count_scored(batch);
+  data::count_scored(batch);
   return batch;
 }
 

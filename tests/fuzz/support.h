@@ -42,7 +42,7 @@ template <typename Parse>
 void parse_or_refuse(const Parse& parse) {
   try {
     parse();
-  } catch (const Error& error) {
+  } catch (const base::Error& error) {
     check_message(error.what());
   }
 }

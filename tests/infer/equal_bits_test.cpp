@@ -169,7 +169,7 @@ TEST(EqualBitsToo, IdsOutsideTheVocabularyAreRefused) {
   std::vector<float> hidden(static_cast<size_t>(draw.config.hidden_size));
   for (const int64_t id : {int64_t{-1}, draw.config.vocab_size}) {
     const Input input{&state, {&id, 1}};
-    EXPECT_THROW(model.forward({&input, 1}, hidden.data()), Error);
+    EXPECT_THROW(model.forward({&input, 1}, hidden.data()), base::Error);
   }
   EXPECT_EQ(state.position, 0);
 }

@@ -26,13 +26,13 @@ struct Packed {
 
   TempFolder folder;
   WeightType type;
-  TensorFolder tensors;
+  model::TensorFolder tensors;
 };
 
 TEST(PackedFolder, GivesTheBitsOfThePlainOne) {
   for (uint64_t seed = 3000; seed < 3050; ++seed) {
     const Draw draw(seed);
-    const TensorFolder plain(draw.folder.path());
+    const model::TensorFolder plain(draw.folder.path());
     for (const auto type : {WeightType::f32, WeightType::bf16}) {
       const Packed packed(draw, type);
       const Model ours(packed.tensors, draw.config, {}, 1);
@@ -44,7 +44,7 @@ TEST(PackedFolder, GivesTheBitsOfThePlainOne) {
     }
     const Packed own(draw, {});
     EXPECT_EQ(own.type, draw.model(1).type()) << draw.text();
-    EXPECT_EQ(digest_of(own.tensors), digest_of(plain)) << draw.text();
+    EXPECT_EQ(model::digest_of(own.tensors), model::digest_of(plain)) << draw.text();
   }
 }
 
@@ -57,8 +57,8 @@ TEST(PackedFolder, DoesNotDependOnTheInstructionSet) {
     for (const auto& target : kernels::simd_targets()) {
       kernels::use_target(target);
       const Packed again(draw, WeightType::bf16);
-      EXPECT_EQ(digest_of(again.tensors.files()[0]->data()),
-                digest_of(best.tensors.files()[0]->data()))
+      EXPECT_EQ(model::digest_of(again.tensors.files()[0]->data()),
+                model::digest_of(best.tensors.files()[0]->data()))
           << target << ", " << draw.text();
       EXPECT_EQ(difference(read(Model(best.tensors, draw.config, {}, 1), draw.ids), want), "")
           << target << ", " << draw.text();
@@ -74,7 +74,7 @@ TEST(PackedFolder, AllocatesNothingForWeights) {
     EXPECT_EQ(bytes_to_allocate(packed.tensors, draw.config, {}), 0);
     // What a plain one allocates is what the packed file holds, without the embedding's rows and up
     // to 60 bytes behind each array.
-    const TensorFolder plain(draw.folder.path());
+    const model::TensorFolder plain(draw.folder.path());
     const auto bytes = bytes_to_allocate(plain, draw.config, WeightType::f32);
     const auto [file, info] = packed.tensors.entries().at("embedding.weight");
     const auto arrays = static_cast<int64_t>(file->data().size() - (info->end - info->begin));
@@ -90,29 +90,30 @@ class Changed {
   Changed() : draw_(3000), packed_(draw_, WeightType::f32) {
     const auto& file = *packed_.tensors.files()[0];
     metadata = file.metadata();
-    metadata.erase(std::string(kDigestName));
+    metadata.erase(std::string(model::kDigestName));
     tensors = {file.tensors().begin(), file.tensors().end()};
-    std::ranges::sort(tensors, {}, &TensorInfo::begin);
+    std::ranges::sort(tensors, {}, &model::TensorInfo::begin);
   }
 
   std::string refusal(std::optional<WeightType> wanted = {}) const {
     const auto folder = packed_.folder / "changed";
     std::filesystem::create_directories(folder);
-    SafetensorsWriter writer(folder / kWeightsFile, tensors, metadata);
+    model::SafetensorsWriter writer(folder / model::kWeightsFile, tensors, metadata);
     for (const auto& tensor : tensors) {
-      const auto bytes = static_cast<size_t>(num_elements(tensor.shape)) * size_of(tensor.dtype);
+      const auto bytes =
+          static_cast<size_t>(model::num_elements(tensor.shape)) * model::size_of(tensor.dtype);
       writer.write(std::vector<std::byte>(bytes));
     }
     writer.commit();
-    return message_of<Error>(
-        [&] { Weights(TensorFolder(folder), draw_.config, wanted, kernels::serial_for); });
+    return message_of<base::Error>(
+        [&] { Weights(model::TensorFolder(folder), draw_.config, wanted, kernels::serial_for); });
   }
-  TensorInfo& tensor(std::string_view name) {
-    return *std::ranges::find(tensors, name, &TensorInfo::name);
+  model::TensorInfo& tensor(std::string_view name) {
+    return *std::ranges::find(tensors, name, &model::TensorInfo::name);
   }
 
   std::map<std::string, std::string> metadata;
-  std::vector<TensorInfo> tensors;
+  std::vector<model::TensorInfo> tensors;
 
  private:
   Draw draw_;
@@ -150,12 +151,12 @@ TEST(PackedFolder, TensorsThatDoNotFitAreRefused) {
   }
   {
     Changed changed;
-    changed.tensors.push_back({"more", Dtype::f32, {1}});
+    changed.tensors.push_back({"more", model::Dtype::f32, {1}});
     EXPECT_TRUE(contains(changed.refusal(), "packed tensors of its config, got"));
   }
   {
     Changed changed;
-    changed.tensors.insert(changed.tensors.begin(), {"more", Dtype::f32, {1}});
+    changed.tensors.insert(changed.tensors.begin(), {"more", model::Dtype::f32, {1}});
     EXPECT_TRUE(contains(changed.refusal(), "must lie on a border of 64 bytes"));
   }
 }
@@ -163,9 +164,10 @@ TEST(PackedFolder, TensorsThatDoNotFitAreRefused) {
 TEST(PackedFolder, IsNoPlainCheckpoint) {
   const Draw draw(3000);
   const Packed packed(draw, {});
-  EXPECT_TRUE(contains(message_of<Error>([&] { Checkpoint(packed.folder / "packed"); }),
-                       "must be a plain checkpoint, got one that is packed for the engine"));
-  EXPECT_TRUE(contains(message_of<Error>([&] {
+  EXPECT_TRUE(
+      contains(message_of<base::Error>([&] { model::Checkpoint(packed.folder / "packed"); }),
+               "must be a plain checkpoint, got one that is packed for the engine"));
+  EXPECT_TRUE(contains(message_of<base::Error>([&] {
                          write_packed_folder(packed.folder / "packed", packed.folder / "again", {},
                                              kernels::serial_for, {});
                        }),

@@ -21,7 +21,7 @@ namespace {
 using test::contains, test::difference, test::Draw, test::message_of, test::Read, test::TempFolder;
 
 Origin origin_of(const Draw& draw, const Model& model) {
-  return {digest_of(TensorFolder(draw.folder.path())), model.type(), model.config()};
+  return {model::digest_of(model::TensorFolder(draw.folder.path())), model.type(), model.config()};
 }
 
 // Logits [count, V] of what a state goes on with.
@@ -34,7 +34,7 @@ std::vector<float> go_on(const Model& model, State& state, std::span<const int64
   return logits;
 }
 
-Sampler some_sampler(const Config& config) {
+Sampler some_sampler(const model::Config& config) {
   return {.seed = 7,
           .counter = UINT64_MAX,
           .recent = test::random_ids(config, 5, 1),
@@ -63,16 +63,16 @@ Snapshot parsed(const std::string& bytes, const Origin* wanted = nullptr) {
   return read_snapshot(std::as_bytes(std::span(bytes)), "state", wanted);
 }
 std::string refusal(const std::string& bytes, const Origin* wanted = nullptr) {
-  return message_of<Error>([&] { parsed(bytes, wanted); });
+  return message_of<base::Error>([&] { parsed(bytes, wanted); });
 }
 // With the digest of what it holds now.
 std::string sealed(std::string bytes) {
-  bytes.resize(bytes.size() - Digest::kTextSize);
-  return bytes + digest_of_text(bytes);
+  bytes.resize(bytes.size() - base::Digest::kTextSize);
+  return bytes + base::digest_of_text(bytes);
 }
 
 // A small state with every memory in use.
-bool is_small(const Config& c) {
+bool is_small(const model::Config& c) {
   return c.pattern == "bmojo" && c.num_layers == 2 && c.hidden_size < 16 && c.head_size < 8 &&
          c.fading_tokens > 0 && c.eidetic_tokens > 3 && c.eidetic_tokens < 10;
 }
@@ -111,7 +111,7 @@ TEST(Snapshot, LoadedGoesOnAsNeverSaved) {
 TEST(Snapshot, TenThousandBitFlipsAreAllDetected) {
   const SmallDraw draw;
   const auto bytes = saved(snapshot_of(draw, draw.model(1), draw.ids.size()));
-  Random random({1});
+  base::Random random({1});
   for (int i = 0; i < 10'000; ++i) {
     auto damaged = bytes;
     damaged[random.below(bytes.size())] ^= static_cast<char>(1 << random.below(8));
@@ -135,7 +135,7 @@ TEST(Snapshot, FilesMadeToMisleadDoNoHarm) {
   const auto model = draw.model(1);
   const auto bytes = saved(snapshot_of(draw, model, draw.ids.size()));
   const auto origin = origin_of(draw, model);
-  Random random({2});
+  base::Random random({2});
   int loaded = 0, refused = 0;
   for (int i = 0; i < 3'000; ++i) {
     auto damaged = bytes;
@@ -145,7 +145,7 @@ TEST(Snapshot, FilesMadeToMisleadDoNoHarm) {
         auto snapshot = parsed(sealed(damaged), wanted);
         ++loaded;
         if (wanted != nullptr) go_on(model, snapshot.state, std::span(draw.ids).first(2));
-      } catch (const Error&) {
+      } catch (const base::Error&) {
         ++refused;
       }
   }
@@ -199,7 +199,7 @@ TEST(Snapshot, AStateThatDoesNotFitIsNotSaved) {
   auto snapshot = snapshot_of(draw, draw.model(1), 9);
   snapshot.state.layers[0].window.pop_back();
   const TempFolder folder;
-  EXPECT_TRUE(contains(message_of<Error>([&] { save_snapshot(snapshot, folder / "state"); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { save_snapshot(snapshot, folder / "state"); }),
                        "layers.0.window must have length"));
   EXPECT_EQ(folder.num_entries(), 0u);
 }
@@ -212,10 +212,10 @@ TEST(Snapshot, TheSizeDoesNotDependOnTheText) {
     config.fading_tokens = 11;
     config.fading_mode = mode;
     config.eidetic_tokens = 20;
-    validate(config);
+    model::validate(config);
     const TempFolder folder;
     test::write_strong_checkpoint(config, 1, folder.path());
-    const Model model(TensorFolder(folder.path()), config, {}, 1);
+    const Model model(model::TensorFolder(folder.path()), config, {}, 1);
     Snapshot snapshot{{"digest", model.type(), config}, model.begin(), {}, {}};
     std::vector<size_t> sizes;
     for (const int64_t end : {100, 101, 107, 1'000, 10'000}) {

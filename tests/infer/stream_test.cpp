@@ -54,7 +54,7 @@ using test::TempFolder;
 
 class Stream {
  public:
-  explicit Stream(const Config& config)
+  explicit Stream(const model::Config& config)
       : config_(config), model_(make(config)), state_(model_.begin()) {}
 
   // One token after the other, their logits among it.
@@ -70,23 +70,23 @@ class Stream {
 
  private:
   // On one thread: others have scratch of their own, which they make with their first task.
-  static Model make(const Config& config) {
+  static Model make(const model::Config& config) {
     const TempFolder folder;
     test::write_strong_checkpoint(config, 1, folder.path());
-    return Model(TensorFolder(folder.path()), config, {}, 1);
+    return Model(model::TensorFolder(folder.path()), config, {}, 1);
   }
 
-  Config config_;
+  model::Config config_;
   Model model_;
   State state_;
-  Random random_{{11}};
+  base::Random random_{{11}};
   std::vector<float> hidden_ = std::vector<float>(static_cast<size_t>(config_.hidden_size));
   std::vector<float> logits_ = std::vector<float>(static_cast<size_t>(config_.vocab_size));
 };
 
 // bmojo-tiny with everything smaller.
-Config tiny(const std::string& mode) {
-  Config c = preset("bmojo-tiny");
+model::Config tiny(const std::string& mode) {
+  model::Config c = model::preset("bmojo-tiny");
   c.vocab_size = 16;
   c.hidden_size = c.ssm_inner_size = 16;
   c.num_layers = 1;
@@ -101,7 +101,7 @@ Config tiny(const std::string& mode) {
   c.eidetic_tokens = 8;
   c.mlp_size = 16;
   c.bos_token_id = c.eos_token_id = -1;
-  validate(c);
+  model::validate(c);
   return c;
 }
 
@@ -126,11 +126,11 @@ TEST(MillionTokens, PassThroughInConstantMemory) {
   for (const auto* mode : {"chunk", "sliding"}) {
     Stream stream(tiny(mode));
     stream.read(10'000);
-    const int64_t peak = process_memory("VmHWM"), before = allocations;
+    const int64_t peak = base::process_memory("VmHWM"), before = allocations;
     stream.read(mode == std::string("chunk") ? 1'000'000 : 100'000);
     EXPECT_EQ(allocations, before) << mode;
     // The kernel counts pages in batches; a byte a token would be more.
-    EXPECT_LE(process_memory("VmHWM") - peak, 512 << 10) << mode;
+    EXPECT_LE(base::process_memory("VmHWM") - peak, 512 << 10) << mode;
     EXPECT_GT(peak, 0);
   }
 }

@@ -23,54 +23,56 @@ namespace bmojo::test {
 
 // Weights under which a mistake shows: attention far from uniform, norms and biases far from their
 // initial constants, decays of every strength.
-inline float strong_weight(const TensorSpec& spec, Random& random) {
+inline float strong_weight(const model::TensorSpec& spec, base::Random& random) {
   const double uniform = random.uniform();
   const double normal = std::sqrt(-2 * std::log(random.uniform())) *
                         std::cos(2 * std::numbers::pi * random.uniform());
   switch (spec.init) {
-    case Init::ones:
+    case model::Init::ones:
       return static_cast<float>(0.5 + uniform);
-    case Init::beta:
+    case model::Init::beta:
       return static_cast<float>(0.3 + uniform);
-    case Init::zeros:
+    case model::Init::zeros:
       return static_cast<float>(0.3 * normal);
-    case Init::embedding:
-    case Init::a_log:
+    case model::Init::embedding:
+    case model::Init::a_log:
       return static_cast<float>(normal);
-    case Init::dt_bias:
+    case model::Init::dt_bias:
       return static_cast<float>(normal - 1);
     default:
       return static_cast<float>(1.5 * normal / std::sqrt(static_cast<double>(spec.shape.back())));
   }
 }
 
-inline void write_strong_checkpoint(const Config& config, uint64_t seed,
-                                    const std::filesystem::path& folder, Dtype dtype = Dtype::f32) {
+inline void write_strong_checkpoint(const model::Config& config, uint64_t seed,
+                                    const std::filesystem::path& folder,
+                                    model::Dtype dtype = model::Dtype::f32) {
   std::filesystem::create_directories(folder);
-  save_config(config, folder);
-  std::vector<TensorInfo> infos;
-  for (const auto& spec : tensor_specs(config)) infos.push_back({spec.name, dtype, spec.shape});
-  SafetensorsWriter writer(folder / kWeightsFile, infos, {});
+  model::save_config(config, folder);
+  std::vector<model::TensorInfo> infos;
+  for (const auto& spec : model::tensor_specs(config))
+    infos.push_back({spec.name, dtype, spec.shape});
+  model::SafetensorsWriter writer(folder / model::kWeightsFile, infos, {});
   uint64_t number = 0;
-  for (const auto& spec : tensor_specs(config)) {
-    Random random({seed, number++});
-    std::vector<float> values(static_cast<size_t>(num_elements(spec.shape)));
+  for (const auto& spec : model::tensor_specs(config)) {
+    base::Random random({seed, number++});
+    std::vector<float> values(static_cast<size_t>(model::num_elements(spec.shape)));
     for (auto& value : values) value = strong_weight(spec, random);
-    std::vector<std::byte> bytes(values.size() * size_of(dtype));
-    from_float(values, dtype, bytes);
+    std::vector<std::byte> bytes(values.size() * model::size_of(dtype));
+    model::from_float(values, dtype, bytes);
     writer.write(bytes);
   }
   writer.commit();
 }
 
 // A small model of any family, of odd sizes on purpose.
-inline Config random_model(uint64_t seed) {
-  Random random({seed, 77});
+inline model::Config random_model(uint64_t seed) {
+  base::Random random({seed, 77});
   const auto in = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random.below(static_cast<uint64_t>(high - low + 1)));
   };
   const auto coin = [&] { return random.below(2) == 1; };
-  Config c;
+  model::Config c;
   c.vocab_size = in(5, 40);
   c.hidden_size = in(3, 40);
   c.num_layers = in(1, 3);
@@ -99,16 +101,16 @@ inline Config random_model(uint64_t seed) {
   c.predictor_decay = coin() ? 1 : 0.6;
   c.innovation_bias = coin();
   c.fading_residual = coin() || (c.fading_tokens == 0 && c.eidetic_tokens == 0);
-  if (!c.has(LayerKind::bmojo) && coin()) c.window = 0;
+  if (!c.has(model::LayerKind::bmojo) && coin()) c.window = 0;
   c.mlp_size = coin() ? 0 : in(1, 40);
   c.tied_embeddings = coin();
-  validate(c);
+  model::validate(c);
   return c;
 }
 
-inline std::string describe(const Config& c) {
+inline std::string describe(const model::Config& c) {
   std::string text = "bmojo config";
-  const auto json = to_json(c);
+  const auto json = model::to_json(c);
   for (const auto& [name, value] : json.items())
     if (name != "model_type")
       text += fmt::format(" --set {}={}", name,
@@ -116,8 +118,8 @@ inline std::string describe(const Config& c) {
   return text;
 }
 
-inline std::vector<int64_t> random_ids(const Config& config, int64_t length, uint64_t seed) {
-  Random random({seed, 78});
+inline std::vector<int64_t> random_ids(const model::Config& config, int64_t length, uint64_t seed) {
+  base::Random random({seed, 78});
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < length; ++i)
     ids.push_back(static_cast<int64_t>(random.below(static_cast<uint64_t>(config.vocab_size))));
@@ -182,15 +184,15 @@ inline std::string difference(const Read& a, const Read& b) {
 }
 
 // The same with sums of more than a block of 512, and more memories than the engine reads at once.
-inline Config random_wide_model(uint64_t seed) {
+inline model::Config random_wide_model(uint64_t seed) {
   auto c = random_model(seed);
-  Random random({seed, 80});
+  base::Random random({seed, 80});
   c.num_layers = std::min<int64_t>(c.num_layers, 2);
   (seed % 2 == 0 ? c.hidden_size : c.mlp_size) = 513 + static_cast<int64_t>(random.below(100));
   if (c.window > 0) c.window = 1 + static_cast<int64_t>(random.below(200));
   c.fading_tokens *= 10;
   c.eidetic_tokens *= 10;
-  validate(c);
+  model::validate(c);
   return c;
 }
 
@@ -204,15 +206,15 @@ inline bool is_asked_for(uint64_t seed) {
 struct Draw {
   explicit Draw(uint64_t seed_) : Draw(seed_, random_model(seed_), 2, 70, 20) {}
   // Tokens from `shortest` on, `spread` numbers of them; parts of up to `longest`.
-  Draw(uint64_t seed_, Config config_, uint64_t shortest, uint64_t spread, uint64_t longest)
+  Draw(uint64_t seed_, model::Config config_, uint64_t shortest, uint64_t spread, uint64_t longest)
       : seed(seed_), config(std::move(config_)) {
-    const auto type = random.below(3) == 0 ? Dtype::bf16 : Dtype::f32;
+    const auto type = random.below(3) == 0 ? model::Dtype::bf16 : model::Dtype::f32;
     write_strong_checkpoint(config, seed, folder.path(), type);
     ids = random_ids(config, static_cast<int64_t>(shortest + random.below(spread)), seed);
     for (int i = 0; i < 4; ++i) parts.push_back(1 + random.below(longest));
   }
   infer::Model model(int threads) const {
-    return infer::Model(TensorFolder(folder.path()), config, {}, threads);
+    return infer::Model(model::TensorFolder(folder.path()), config, {}, threads);
   }
   // The command that tries this draw alone, and what it is.
   std::string text() const {
@@ -224,8 +226,8 @@ struct Draw {
   }
 
   uint64_t seed;
-  Config config;
-  Random random{{seed, 79}};
+  model::Config config;
+  base::Random random{{seed, 79}};
   TempFolder folder;
   std::vector<int64_t> ids;
   std::vector<size_t> parts;

@@ -6,8 +6,8 @@
 namespace bmojo {
 namespace {
 
-Config small() {
-  Config c;
+model::Config small() {
+  model::Config c;
   c.vocab_size = 48;
   c.hidden_size = 24;
   c.num_layers = 2;
@@ -27,13 +27,14 @@ Config small() {
   return c;
 }
 
-void write(const std::filesystem::path& folder, Config config, uint64_t seed, Dtype dtype) {
-  validate(config);
+void write(const std::filesystem::path& folder, model::Config config, uint64_t seed,
+           model::Dtype dtype) {
+  model::validate(config);
   test::write_strong_checkpoint(config, seed, folder, dtype);
 }
 
 void write_all(const std::filesystem::path& folder) {
-  write(folder / "bmojo", small(), 1, Dtype::f32);
+  write(folder / "bmojo", small(), 1, model::Dtype::f32);
   auto c = small();  // fading rows of more than a window, keys with positions
   c.pattern = "ssm,bmojo";
   c.rope_theta = 100;
@@ -43,22 +44,22 @@ void write_all(const std::filesystem::path& folder) {
   c.fading_tokens = 9;
   c.eidetic_tokens = 3;
   c.innovation_bias = false;
-  write(folder / "bmojo-sliding", c, 2, Dtype::bf16);
+  write(folder / "bmojo-sliding", c, 2, model::Dtype::bf16);
   c = small();
   c.pattern = "ssm";
   c.ssm_bias = true;
   c.mlp_size = 0;
-  write(folder / "mamba", c, 3, Dtype::f32);
+  write(folder / "mamba", c, 3, model::Dtype::f32);
   c = small();
   c.pattern = "attention";
   c.window = 0;
   c.rope_theta = 10000;
   c.tied_embeddings = false;
-  write(folder / "transformer", c, 4, Dtype::f32);
+  write(folder / "transformer", c, 4, model::Dtype::f32);
   c = small();  // a sum of more than one block of 512
   c.pattern = "ssm,attention";
   c.mlp_size = 600;
-  write(folder / "hybrid", c, 5, Dtype::bf16);
+  write(folder / "hybrid", c, 5, model::Dtype::bf16);
 }
 
 }  // namespace

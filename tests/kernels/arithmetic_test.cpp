@@ -181,7 +181,7 @@ TEST(RotaryTable, FrequenciesAreTheNearestDoublesOrTheNext) {
         EXPECT_NEAR(static_cast<double>(f[at(j)] / exact), 1, 3e-16) << theta << " " << j;
       }
     }
-  EXPECT_THROW(rotary_frequencies(4, 0), Error);
+  EXPECT_THROW(rotary_frequencies(4, 0), base::Error);
 }
 
 // Half a unit in the last place of a float below 1 is 2^-25.
@@ -295,7 +295,7 @@ int64_t expected_draw(const Floats& logits, const std::vector<int64_t>& recent, 
   std::ranges::sort(order);
   total = 0;
   for (const auto id : order) total += p(id);
-  double left = Random({seed, number}).uniform() * total;
+  double left = base::Random({seed, number}).uniform() * total;
   for (const auto id : order)
     if ((left -= p(id)) < 0) return static_cast<int64_t>(id);
   return static_cast<int64_t>(order.back());
@@ -368,8 +368,8 @@ TEST(Sample, RefusesWhatIsNoDistribution) {
     for (uint64_t number = 0; number < 20; ++number)
       EXPECT_EQ(sample(Floats{-kInfinity, 1, -kInfinity}, {}, how, 1, number, scratch), 1);
   }
-  EXPECT_THROW(sample(Floats{}, {}, {}, 1, 1, scratch), Error);
-  EXPECT_THROW(sample(Floats{1, 2}, std::vector<int64_t>{2}, {}, 1, 1, scratch), Error);
+  EXPECT_THROW(sample(Floats{}, {}, {}, 1, 1, scratch), base::Error);
+  EXPECT_THROW(sample(Floats{1, 2}, std::vector<int64_t>{2}, {}, 1, 1, scratch), base::Error);
 }
 
 }  // namespace

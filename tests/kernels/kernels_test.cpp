@@ -558,7 +558,7 @@ TEST(Cpu, TargetsAreTheBestFirstAndAvx2Always) {
   const auto targets = simd_targets();
   ASSERT_FALSE(targets.empty());
   EXPECT_EQ(targets.back(), "AVX2");
-  EXPECT_THROW(use_target("NEON"), Error);
+  EXPECT_THROW(use_target("NEON"), base::Error);
 }
 
 TEST(Cpu, ACapLeavesTheBestThatIsNotAbove) {
@@ -573,7 +573,7 @@ TEST(Cpu, ACapLeavesTheBestThatIsNotAbove) {
   try {
     cap_target("AVX9");
     FAIL() << "nothing was thrown";
-  } catch (const Error& error) {
+  } catch (const base::Error& error) {
     const std::string message = error.what();
     EXPECT_TRUE(message.starts_with("BMOJO_SIMD: must be one of ")) << message;
     EXPECT_TRUE(message.ends_with(", got 'AVX9'")) << message;

@@ -41,13 +41,13 @@ std::vector<float> normal(int64_t count, std::mt19937& engine) {
 
 std::vector<uint16_t> rounded(const std::vector<float>& x) {
   std::vector<uint16_t> out;
-  for (const auto value : x) out.push_back(bf16_of_float(value));
+  for (const auto value : x) out.push_back(base::bf16_of_float(value));
   return out;
 }
 
 std::vector<float> widened(const std::vector<uint16_t>& x) {
   std::vector<float> out;
-  for (const auto bits : x) out.push_back(float_of_bf16(bits));
+  for (const auto bits : x) out.push_back(base::float_of_bf16(bits));
   return out;
 }
 
@@ -98,7 +98,7 @@ struct Shape {
 };
 
 // Rows of x and of out apart from each other; what lies between them stays as it is.
-void expect_products(const Shape& shape, std::mt19937& engine, ThreadPool& pool) {
+void expect_products(const Shape& shape, std::mt19937& engine, base::ThreadPool& pool) {
   const auto [M, N, K] = shape;
   const int64_t x_stride = K + 5, stride = N + 3;
   const auto x = normal(M > 0 ? (M - 1) * x_stride + K : 0, engine), w = normal(N * K, engine);
@@ -133,7 +133,7 @@ void expect_products(const Shape& shape, std::mt19937& engine, ThreadPool& pool)
 // more, 192 rows are one task, 768 are laid out at a time, and the last 8 panels are tasks each.
 TEST_P(Packing, ProductHasTheBitsOfTheOther) {
   std::mt19937 engine(1);
-  ThreadPool pool(2);
+  base::ThreadPool pool(2);
   for (const auto& shape : {Shape{1, 1, 1},
                             {1, 31, 7},
                             {1, 64, 512},
@@ -178,7 +178,7 @@ TEST_P(Packing, FewRowsAllocateNothing) {
   const int64_t N = 100, K = 700;
   const auto x = normal(9 * K, engine), w = normal(N * K, engine);
   std::vector<float> out(at(9 * N));
-  ThreadPool pool(2);
+  base::ThreadPool pool(2);
   for (const auto type : {WeightType::f32, WeightType::bf16}) {
     const auto right = packed(w, N, K, type, {0}, pool);
     const int64_t before = allocations;

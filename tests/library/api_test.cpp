@@ -30,7 +30,7 @@ struct Both {
   explicit Both(const api::ModelOptions& options = {.threads = 1}) {
     write_strong_checkpoint(bytes_model(), 5, folder.path());
     model.emplace(folder.path(), options);
-    const auto checkpoint = std::make_shared<const Checkpoint>(folder.path());
+    const auto checkpoint = std::make_shared<const model::Checkpoint>(folder.path());
     engine = infer::open_native(checkpoint, checkpoint->config, {}, 1);
   }
   eval::Continuation continuation(const Ids& ids, uint64_t seed) const {
@@ -137,10 +137,10 @@ TEST(Library, ASavedStateGoesOn) {
 TEST(Library, EveryOptionArrives) {
   const Both both;
   const auto tokenizer = *both.model->tokenizer();
-  const auto inner = load_tokenizer("bytes");
+  const auto inner = data::load_tokenizer("bytes");
   int stopped = 0, ended = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
-    Random random({seed, 81});
+    base::Random random({seed, 81});
     const auto coin = [&] { return random.below(2) == 1; };
     api::SamplerOptions how;
     if (coin()) how.temperature = 3 * random.uniform();
@@ -239,7 +239,7 @@ TEST(Library, OptionsOfTheModelArrive) {
   config.window = 5;
   config.fading_tokens = 2;
   config.eidetic_tokens = 11;
-  const infer::Model engine(TensorFolder(folder.path()), config, infer::WeightType::bf16, 1);
+  const infer::Model engine(model::TensorFolder(folder.path()), config, infer::WeightType::bf16, 1);
   const api::Model model(folder.path(), {.weights = api::WeightType::bf16,
                                          .window = 5,
                                          .fading_tokens = 2,
@@ -369,13 +369,13 @@ TEST(LibraryErrors, OfDrawing) {
 TEST(LibraryErrors, BrokenWeightsAreNoText) {
   const TempFolder folder;
   const auto config = bytes_model();
-  save_config(config, folder.path());
-  std::vector<TensorInfo> infos;
-  for (const auto& spec : tensor_specs(config))
-    infos.push_back({spec.name, Dtype::f32, spec.shape});
-  SafetensorsWriter writer(folder / kWeightsFile, infos, {});
+  model::save_config(config, folder.path());
+  std::vector<model::TensorInfo> infos;
+  for (const auto& spec : model::tensor_specs(config))
+    infos.push_back({spec.name, model::Dtype::f32, spec.shape});
+  model::SafetensorsWriter writer(folder / model::kWeightsFile, infos, {});
   for (const auto& info : infos)
-    writer.write(std::vector<std::byte>(static_cast<size_t>(num_elements(info.shape)) * 4,
+    writer.write(std::vector<std::byte>(static_cast<size_t>(model::num_elements(info.shape)) * 4,
                                         std::byte{0xFF}));  // NaN
   writer.commit();
   auto state = api::Model(folder.path(), {.threads = 1}).begin();

@@ -14,8 +14,8 @@ namespace bmojo::test {
 namespace api = bmojo::v0;
 
 // A B'MOJO of bytes: 257 ids, of which the last ends a document.
-inline Config bytes_model() {
-  Config c = preset("bmojo-tiny");
+inline model::Config bytes_model() {
+  model::Config c = model::preset("bmojo-tiny");
   c.vocab_size = 257;
   c.hidden_size = c.ssm_inner_size = 24;
   c.num_layers = 2;
@@ -30,7 +30,7 @@ inline Config bytes_model() {
   c.mlp_size = 16;
   c.bos_token_id = -1;
   c.eos_token_id = 256;
-  validate(c);
+  model::validate(c);
   return c;
 }
 

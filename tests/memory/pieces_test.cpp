@@ -11,7 +11,7 @@ namespace {
 // The position of every token and the chunk borders between them, however the tokens are cut.
 TEST(Pieces, DoNotDependOnWhereCallsBegin) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    Random random({seed});
+    base::Random random({seed});
     const auto L = static_cast<int64_t>(1 + random.below(40));
     const auto w = static_cast<int64_t>(1 + random.below(9));
     std::vector<int64_t> documents;

@@ -6,14 +6,15 @@
 #include "bmojo/model/tensors.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 TEST(Config, EveryFieldGoesThroughJson) {
   for (const auto& name : preset_names()) {
     const auto config = preset(name);
     validate(config);
-    EXPECT_EQ(config_from_json(parse_json(to_json(config).dump(), "test"), "test"), config) << name;
+    EXPECT_EQ(config_from_json(base::parse_json(to_json(config).dump(), "test"), "test"), config)
+        << name;
   }
 }
 
@@ -55,7 +56,7 @@ TEST_P(WrongConfig, IsRefusedByName) {
     }
     validate(config);
     FAIL() << "accepted: " << wrong.set;
-  } catch (const Error& error) {
+  } catch (const base::Error& error) {
     EXPECT_NE(std::string(error.what()).find(wrong.says), std::string::npos) << error.what();
   }
 }
@@ -113,13 +114,13 @@ TEST(Config, WhatIsShownOfItIsPrintable) {
   const auto refusal = [](const std::string& name, const std::string& value) {
     auto json = to_json(preset("bmojo-tiny"));
     json[name] = value;
-    return test::message_of<Error>([&] { config_from_json(json, "file"); });
+    return test::message_of<base::Error>([&] { config_from_json(json, "file"); });
   };
   EXPECT_TRUE(test::contains(refusal("window\x7f\n", "1"), "field 'window\\x7f\\x0a'"));
   EXPECT_TRUE(test::contains(refusal("window", "\x7f" + std::string(2000, 'a')), "got \"\\x7faaa"));
   EXPECT_TRUE(test::contains(refusal("model_type", "\x7f" + std::string(2000, 'a')), "\\x7faaa"));
   EXPECT_TRUE(test::contains(refusal("fading_mode", "\x7f"), "got '\\x7f'"));
-  EXPECT_TRUE(test::contains(test::message_of<Error>([] {
+  EXPECT_TRUE(test::contains(test::message_of<base::Error>([] {
                                auto config = preset("bmojo-tiny");
                                set_field(config, "win\x7f=1");
                              }),
@@ -175,4 +176,4 @@ TEST(Config, FamiliesOfASizeHaveTheSameParameters) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -11,7 +11,7 @@
 #include "bmojo/base/error.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 using test::contains;
@@ -127,12 +127,13 @@ TEST(Conversion, DoubleRoundsToFloat) {
 TEST(Conversion, RefusesOtherTypesAndSizes) {
   std::vector<float> values(3);
   std::vector<std::byte> bytes(6);
-  EXPECT_EQ(message_of<Error>([&] { to_float(bytes, Dtype::i32, values); }),
+  EXPECT_EQ(message_of<base::Error>([&] { to_float(bytes, Dtype::i32, values); }),
             "to_float: dtype must be F32, BF16, F16 or F64, got I32");
-  EXPECT_EQ(message_of<Error>([&] { from_float(values, Dtype::f32, bytes); }),
+  EXPECT_EQ(message_of<base::Error>([&] { from_float(values, Dtype::f32, bytes); }),
             "from_float: 3 elements of F32 must take 12 bytes, got 6");
   bytes.resize(7);
-  EXPECT_TRUE(contains(message_of<Error>([&] { to_float(bytes, Dtype::bf16, values); }), "got 7"));
+  EXPECT_TRUE(
+      contains(message_of<base::Error>([&] { to_float(bytes, Dtype::bf16, values); }), "got 7"));
 }
 
 TEST(Dtype, NamesAndSizes) {
@@ -144,9 +145,9 @@ TEST(Dtype, NamesAndSizes) {
   EXPECT_EQ(size_of(Dtype::f64), 8u);
   EXPECT_EQ(size_of(Dtype::boolean), 1u);
   EXPECT_EQ(
-      message_of<Error>([] { dtype_of("F8\n"); }),
+      message_of<base::Error>([] { dtype_of("F8\n"); }),
       "dtype: must be one of F32, BF16, F16, F64, I64, I32, I16, I8, U8, BOOL, got 'F8\\x0a'");
-  EXPECT_TRUE(contains(message_of<Error>([] { dtype_of(""); }), "got ''"));
+  EXPECT_TRUE(contains(message_of<base::Error>([] { dtype_of(""); }), "got ''"));
 }
 
 TEST(Shape, TextAndProduct) {
@@ -156,10 +157,10 @@ TEST(Shape, TextAndProduct) {
   EXPECT_EQ(num_elements({2, 0, 3}), 0);
   EXPECT_EQ(num_elements({int64_t{1} << 31, int64_t{1} << 31}), int64_t{1} << 62);
   EXPECT_TRUE(
-      contains(message_of<Error>([] { num_elements({int64_t{1} << 32, int64_t{1} << 31}); }),
+      contains(message_of<base::Error>([] { num_elements({int64_t{1} << 32, int64_t{1} << 31}); }),
                "shape: must hold sizes >= 0 with a product below 2^63, got [4294967296, "));
-  EXPECT_TRUE(contains(message_of<Error>([] { num_elements({2, -1}); }), "got [2, -1]"));
+  EXPECT_TRUE(contains(message_of<base::Error>([] { num_elements({2, -1}); }), "got [2, -1]"));
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -9,7 +9,7 @@
 #include "bmojo/model/checkpoint.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 // Any cut of the work gives the same weights.
@@ -75,4 +75,4 @@ TEST(Init, WritesACheckpoint) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -37,7 +37,7 @@ void operator delete[](void* start) noexcept { uncounted(start); }
 void operator delete(void* start, size_t) noexcept { uncounted(start); }
 void operator delete[](void* start, size_t) noexcept { uncounted(start); }
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 using test::TempFolder;
@@ -60,7 +60,7 @@ Opened open(const std::string& header, size_t data_bytes) {
   bool legal = true;
   try {
     SafetensorsFile file(path);
-  } catch (const Error&) {
+  } catch (const base::Error&) {
     legal = false;
   }
   return {header.size(), peak - before, legal};
@@ -119,4 +119,4 @@ TEST(SafetensorsHeap, HostileHeaders) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -7,7 +7,7 @@
 #include "bmojo/model/safetensors.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 using test::begins;
@@ -53,7 +53,7 @@ void check(const std::vector<Malformed>& cases) {
   const TempFolder folder;
   for (const auto& [name, bytes, expected] : cases) {
     const auto path = folder.write("x.safetensors", bytes);
-    const auto message = message_of<Error>([&] { SafetensorsFile file(path); });
+    const auto message = message_of<base::Error>([&] { SafetensorsFile file(path); });
     EXPECT_TRUE(begins(message, path.string() + ": ")) << name;
     EXPECT_TRUE(contains(message, expected)) << name;
     EXPECT_FALSE(contains(message, "json.exception")) << name;
@@ -251,7 +251,7 @@ TEST(MalformedSafetensors, TooManyTensors) {
 
 TEST(MalformedSafetensors, MissingFile) {
   const TempFolder folder;
-  EXPECT_TRUE(contains(message_of<Error>([&] { SafetensorsFile file(folder / "no"); }),
+  EXPECT_TRUE(contains(message_of<base::Error>([&] { SafetensorsFile file(folder / "no"); }),
                        "no: cannot be read: No such file"));
 }
 
@@ -298,10 +298,10 @@ TEST(MalformedSafetensors, RandomChangesThrowOnlyErrors) {
     }
     if (random() % 8 == 0) bytes.resize(random() % bytes.size());
     const auto path = folder.write("x", bytes);
-    refused += message_of<Error>([&] { SafetensorsFile file(path); }).empty() ? 0 : 1;
+    refused += message_of<base::Error>([&] { SafetensorsFile file(path); }).empty() ? 0 : 1;
   }
   EXPECT_GT(refused, 2000u);
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -10,7 +10,7 @@
 #include "bmojo/base/json.h"
 #include "tests/temp_folder.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 using test::contains;
@@ -90,7 +90,7 @@ TEST(Safetensors, HeaderIsAsTheFormatWritesIt) {
   writer.commit();
   const std::string expected =
       R"({"__metadata__":{"a":"1","b":"2"},"w":{"dtype":"I16","shape":[2],"data_offsets":[0,4]}})";
-  EXPECT_EQ(read_text(folder / "x").substr(8, expected.size()), expected);
+  EXPECT_EQ(base::read_text(folder / "x").substr(8, expected.size()), expected);
 }
 
 TEST(Safetensors, NoTensorsAtAll) {
@@ -107,13 +107,13 @@ TEST(Safetensors, MemoryIsWritableAndTheFileIsNot) {
   SafetensorsWriter writer(folder / "x", {tensor("w", Dtype::u8, {3})}, {});
   writer.write(counting(3));
   writer.commit();
-  const std::string before = read_text(folder / "x");
+  const std::string before = base::read_text(folder / "x");
   {
     const SafetensorsFile file(folder / "x");
     file.bytes(file.tensors()[0])[1] = std::byte{77};
     EXPECT_EQ(file.data()[1], std::byte{77});
   }
-  EXPECT_EQ(read_text(folder / "x"), before);
+  EXPECT_EQ(base::read_text(folder / "x"), before);
 }
 
 TEST(Safetensors, TheMappingOutlivesTheFile) {
@@ -132,7 +132,7 @@ TEST(Safetensors, ForeignTensorIsRefused) {
   const TempFolder folder;
   SafetensorsWriter(folder / "x", {}, {}).commit();
   const SafetensorsFile file(folder / "x");
-  EXPECT_TRUE(contains(message_of<Error>([&] {
+  EXPECT_TRUE(contains(message_of<base::Error>([&] {
                          file.bytes(
                              {.name = "w", .dtype = Dtype::u8, .shape = {4}, .begin = 0, .end = 4});
                        }),
@@ -180,9 +180,9 @@ TEST(SafetensorsWriter, CountsItsBytes) {
   {
     SafetensorsWriter writer(folder / "x", {tensor("w", Dtype::f32, {2})}, {});
     writer.write(counting(7));
-    EXPECT_TRUE(contains(message_of<Error>([&] { writer.commit(); }),
+    EXPECT_TRUE(contains(message_of<base::Error>([&] { writer.commit(); }),
                          "data must be 8 bytes for its tensors, got 7"));
-    EXPECT_TRUE(contains(message_of<Error>([&] { writer.write(counting(2)); }),
+    EXPECT_TRUE(contains(message_of<base::Error>([&] { writer.write(counting(2)); }),
                          "data must be 8 bytes for its tensors, got more"));
   }
   EXPECT_EQ(folder.num_entries(), 0u);
@@ -195,14 +195,14 @@ TEST(SafetensorsWriter, KeepsTheOldFileUntilCommit) {
     SafetensorsWriter writer(folder / "x", {tensor("w", Dtype::u8, {2})}, {});
     writer.write(counting(2));
   }
-  EXPECT_EQ(read_text(folder / "x"), "old");
+  EXPECT_EQ(base::read_text(folder / "x"), "old");
   EXPECT_EQ(folder.num_entries(), 1u);
 }
 
 TEST(SafetensorsWriter, RefusesWhatItCouldNotReadBack) {
   const TempFolder folder;
   const auto refusal = [&](std::vector<TensorInfo> tensors, Metadata metadata = {}) {
-    return message_of<Error>(
+    return message_of<base::Error>(
         [&] { SafetensorsWriter writer(folder / "x", std::move(tensors), std::move(metadata)); });
   };
   EXPECT_TRUE(contains(refusal({tensor("w", Dtype::u8, {2}), tensor("w", Dtype::u8, {2})}),
@@ -220,4 +220,4 @@ TEST(SafetensorsWriter, RefusesWhatItCouldNotReadBack) {
 }
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::model

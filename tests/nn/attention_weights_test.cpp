@@ -19,13 +19,13 @@ namespace {
 using test::describe, test::random_config, test::relative_error, test::strong_parameters;
 
 // A B'MOJO layer and an attention layer whose outputs are x + W_o a and nothing else.
-Config attention_alone(uint64_t seed) {
+model::Config attention_alone(uint64_t seed) {
   auto config = random_config(seed);
   config.num_layers = 2;
   config.pattern = "bmojo,attention";
   config.fading_residual = false;
   config.mlp_size = 0;
-  validate(config);
+  model::validate(config);
   return config;
 }
 
@@ -50,14 +50,14 @@ Row random_row(test::Random& random, int64_t vocab_size, int64_t length) {
 
 // The keys of a query by their definition, as (memory, position).
 using Keys = std::vector<std::pair<Memory, int64_t>>;
-Keys expected_keys(const Config& c, LayerKind kind, const std::vector<double>& innovation,
-                   int64_t t) {
+Keys expected_keys(const model::Config& c, model::LayerKind kind,
+                   const std::vector<double>& innovation, int64_t t) {
   Keys keys;
   const int64_t w = c.window, s = t / w * w;
   const auto add = [&](Memory memory, int64_t first, int64_t last) {
     for (int64_t p = std::max<int64_t>(first, 0); p <= last; ++p) keys.emplace_back(memory, p);
   };
-  if (kind == LayerKind::bmojo) {
+  if (kind == model::LayerKind::bmojo) {
     std::vector<int64_t> rank(s);
     std::iota(rank.begin(), rank.end(), 0);
     std::ranges::stable_sort(rank,
@@ -102,8 +102,8 @@ Call next_call(std::vector<Row>& rows, int64_t most, test::Random& random) {
 }
 
 struct Checked {
-  const Config& config;
-  LayerKind kind;
+  const model::Config& config;
+  model::LayerKind kind;
   at::Tensor W_o;
   double bound;
 
@@ -167,7 +167,7 @@ struct Checked {
 };
 
 // Two rows of several documents, in calls of any lengths.
-void check_layer(const Config& config, int64_t index, at::ScalarType type, uint64_t seed,
+void check_layer(const model::Config& config, int64_t index, at::ScalarType type, uint64_t seed,
                  double bound) {
   SCOPED_TRACE(fmt::format("seed {} layer {} {}", seed, index, describe(config)));
   const Model model(config, strong_parameters(config, seed, type));
@@ -238,7 +238,7 @@ TEST(AttentionWeights, Mistakes) {
   const auto message = [&](const AttentionInput& in, int64_t row, int64_t column) -> std::string {
     try {
       attention_weights(in, *out.layout, row, column);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "";
@@ -249,8 +249,8 @@ TEST(AttentionWeights, Mistakes) {
   EXPECT_EQ(message(out.attentions[0], 2, 0),
             "attention_weights: row and column must name a token of the call, got 2 and 0");
   EXPECT_EQ(message({}, 0, 0), "attention_weights: attention must be kept by its call, got none");
-  EXPECT_THROW(attention_part({}, out.layout->queries, Memory::window), Error);
-  EXPECT_THROW(attention_share({}, out.layout->queries, Memory::window), Error);
+  EXPECT_THROW(attention_part({}, out.layout->queries, Memory::window), base::Error);
+  EXPECT_THROW(attention_share({}, out.layout->queries, Memory::window), base::Error);
 }
 
 }  // namespace

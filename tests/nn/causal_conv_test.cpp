@@ -138,7 +138,7 @@ TEST(CausalConv, NamesTheArgumentThatIsWrong) {
     spoil(conv);
     try {
       causal_conv1d_silu(conv);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";

@@ -63,7 +63,7 @@ const Case kCases[] = {
 };
 constexpr uint64_t kSeeds = 2;
 
-void widen(Config& c) {
+void widen(model::Config& c) {
   c.vocab_size = 200;
   c.hidden_size = 72;
   c.ssm_inner_size = 80;
@@ -88,7 +88,7 @@ Model make_model(const Case& one, uint64_t seed) {
   c.fading_mode = one.fading_mode;
   c.eidetic_tokens = one.eidetic_tokens;
   c.rope_theta = one.rope_theta;
-  validate(c);
+  model::validate(c);
   auto parameters = strong_parameters(c, seed, at::kFloat);
   // Twice the queries: a softmax over forty keys is far from uniform, too.
   for (auto& [name, tensor] : parameters)
@@ -300,11 +300,11 @@ TEST_F(FusedEquivalence, WeightsAreStrong) {
       std::vector<at::Tensor> out;
       for (int64_t t = 0; t < ids.size(0); ++t) out.push_back(oracle.step(x[t]));
       x = at::stack(out);
-      if (kind == LayerKind::bmojo && model.config().eidetic_tokens > 0) {
+      if (kind == model::LayerKind::bmojo && model.config().eidetic_tokens > 0) {
         const auto [low, high] = std::ranges::minmax(oracle.innovation);
         EXPECT_GE(high, 10 * low);
       }
-      if (kind != LayerKind::ssm) {
+      if (kind != model::LayerKind::ssm) {
         EXPECT_GE(median(oracle.largest_weights), 0.3);
       }
     }

@@ -19,7 +19,7 @@ struct Call {
   CallOptions options;
 };
 
-std::vector<Call> random_calls(const Config& config, uint64_t seed) {
+std::vector<Call> random_calls(const model::Config& config, uint64_t seed) {
   Random random(seed + 1000);
   const int64_t B = 3, V = config.vocab_size;
   std::vector<int64_t> document(B, 0);

@@ -132,7 +132,7 @@ TEST(Innovation, NamesTheArgumentThatIsWrong) {
     spoil(in);
     try {
       innovation(in);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";

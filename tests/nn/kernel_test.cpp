@@ -232,7 +232,7 @@ TEST(Cases, ASecondDerivativeIsRefused) {
     std::string message = "nothing was thrown";
     try {
       torch::autograd::backward({loss}, {}, /*retain_graph=*/true, /*create_graph=*/true);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       message = error.what();
     }
     const auto name = kernel == "rotary" ? "rotate" : kernel;

@@ -43,7 +43,7 @@ TEST(LinearCrossEntropy, ScalesByTheGradientFromAboveOnce) {
   auto hidden = normal({7, 6}, 1, 2).requires_grad_(true);
   const auto loss = linear_cross_entropy(hidden, normal({11, 6}, 1, 1), target);
   loss.backward({}, /*retain_graph=*/true);
-  EXPECT_THROW(loss.backward(), Error);
+  EXPECT_THROW(loss.backward(), base::Error);
 }
 
 TEST(LinearCrossEntropy, AScaleOfZeroHasAGradientOfZero) {
@@ -87,9 +87,9 @@ TEST(LinearCrossEntropy, NeverHoldsTheLogitsOfAll) {
   auto hidden = normal({T, 4}, 1, 1).requires_grad_(true);
   auto weight = normal({V, 4}, 1, 2).requires_grad_(true);
   std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM begins here
-  const int64_t before = process_memory("VmRSS");
+  const int64_t before = base::process_memory("VmRSS");
   linear_cross_entropy(hidden, weight, at::arange(T, at::kLong)).backward();
-  const int64_t grown = process_memory("VmHWM") - before;
+  const int64_t grown = base::process_memory("VmHWM") - before;
   EXPECT_LE(loss_buffer_bytes(V), 4 * T * V / 8);
   EXPECT_LE(grown, 2 * loss_buffer_bytes(V));
   EXPECT_GE(grown, loss_buffer_bytes(V) / 2);  // else nothing was measured
@@ -100,7 +100,7 @@ TEST(LinearCrossEntropy, NamesTheArgumentThatIsWrong) {
                           const at::Tensor& target) -> std::string {
     try {
       linear_cross_entropy(hidden, weight, target);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";

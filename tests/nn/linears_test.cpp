@@ -160,7 +160,7 @@ TEST(Product, NamesTheArgumentThatIsWrong) {
   const auto message = [&](at::Tensor out, const at::Tensor& b) -> std::string {
     try {
       product_into(out, a, b);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";
@@ -178,7 +178,7 @@ TEST(Linears, NamesTheArgumentThatIsWrong) {
   const auto thrown = [](const at::Tensor& x, const at::Tensor& weight) -> std::string {
     try {
       linears(x, {{weight}});
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";

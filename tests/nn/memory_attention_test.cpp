@@ -116,7 +116,7 @@ TEST(MemoryAttention, NamesTheArgumentThatIsWrong) {
     spoil(problem);
     try {
       problem.result();
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";
@@ -153,7 +153,7 @@ TEST(MemoryAttention, RunsMustLieApartAndInside) {
   const auto message = [](std::vector<QueryRuns::Run> runs, int64_t tokens) -> std::string {
     try {
       QueryRuns(std::move(runs), tokens, at::kCPU);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";

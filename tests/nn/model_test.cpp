@@ -15,7 +15,7 @@ namespace {
 
 using test::random_config, test::relative_error, test::strong_parameters;
 
-Config small_config() {
+model::Config small_config() {
   auto c = random_config(9);
   c.pattern = "bmojo,ssm,attention";
   c.num_layers = 3;
@@ -42,8 +42,8 @@ TEST(Model, RunsOnTheMetaDevice) {
 
 // The size of a preset without its memory: every shape of the 1.4B models is consistent.
 TEST(Model, FullSizesHaveConsistentShapes) {
-  for (const auto& name : preset_names()) {
-    const auto config = preset(name);
+  for (const auto& name : model::preset_names()) {
+    const auto config = model::preset(name);
     const Model model(config,
                       empty_parameters(config, at::TensorOptions(at::kMeta).dtype(at::kBFloat16)));
     const auto out =
@@ -117,7 +117,7 @@ TEST(Model, LogitsAreTheProductOfEveryMap) {
 }
 
 TEST(Model, FreshWeightsAreMambasAndGpt2s) {
-  auto config = preset("bmojo-tiny");
+  auto config = model::preset("bmojo-tiny");
   const auto parameters = fresh_parameters(config, 1);
   const Model model(config, parameters);
   const auto get = [&](const char* leaf) {
@@ -144,8 +144,8 @@ TEST(Model, FreshWeightsAreMambasAndGpt2s) {
 TEST(Model, FileAndFreshWeightsAgree) {
   const test::TempFolder folder;
   const auto config = small_config();
-  write_fresh_checkpoint(config, 7, folder.path() / "model");
-  const auto loaded = load_parameters(Checkpoint(folder.path() / "model"));
+  model::write_fresh_checkpoint(config, 7, folder.path() / "model");
+  const auto loaded = load_parameters(model::Checkpoint(folder.path() / "model"));
   const auto fresh = fresh_parameters(config, 7);
   ASSERT_EQ(loaded.size(), fresh.size());
   for (size_t i = 0; i < loaded.size(); ++i)
@@ -190,7 +190,7 @@ TEST(Model, MistakesAreNamed) {
     try {
       call();
       ADD_FAILURE() << "no error for: " << text;
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
     }
   };
@@ -199,7 +199,7 @@ TEST(Model, MistakesAreNamed) {
   says("with B and L at least 1", [&] { model.forward(ids.narrow(1, 0, 0)); });
   says("lengths must have one entry a sequence", [&] { model.forward(ids, {}, {{3}, {}, {}}); });
   says("lengths must be from 0 to 3, got 4", [&] { model.forward(ids, {}, {{3, 4}, {}, {}}); });
-  says("at least one row", [&] { model.forward(ids, {}, {{0, 0}, {}, {}}); });
+  says("at least one sequence", [&] { model.forward(ids, {}, {{0, 0}, {}, {}}); });
   says("documents must be [2, 3]", [&] { model.forward(ids, {}, {{}, {1}, {}}); });
   const auto state = model.forward(ids).state;
   says("state must have 1 sequences, got 2", [&] { model.forward(ids.narrow(0, 0, 1), state); });

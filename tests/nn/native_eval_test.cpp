@@ -22,10 +22,10 @@ struct Engines {
   explicit Engines(uint64_t seed) : draw(seed) {
     if (seed % 4 == 0) draw.config.eidetic_rule = "oracle";
     native = std::make_unique<infer::NativeLanguageModel>(
-        std::make_unique<infer::Model>(TensorFolder(draw.folder.path()), draw.config,
+        std::make_unique<infer::Model>(model::TensorFolder(draw.folder.path()), draw.config,
                                        infer::WeightType::f32, 1),
         [] { return std::string(); });
-    auto parameters = nn::load_parameters(Checkpoint(draw.folder.path()));
+    auto parameters = nn::load_parameters(model::Checkpoint(draw.folder.path()));
     torch = nn::make_language_model(nn::Model(draw.config, std::move(parameters)));
   }
 
@@ -155,13 +155,13 @@ TEST(NativeEval, AChunkThatEndsIsToldAndWhoLeaves) {
 
 // The largest keys of a query. Where two have the same weight (a token that stands twice, without
 // positions) rounding says which comes first.
-void expect_same_keys(const Json& a, const Json& b, const std::string& where) {
+void expect_same_keys(const base::Json& a, const base::Json& b, const std::string& where) {
   ASSERT_EQ(a.size(), b.size()) << where;
   const double least = a.back()["weight"];
   for (size_t i = 0; i < a.size(); ++i) {
     const double weight = a[i]["weight"];
     EXPECT_NEAR(weight, b[i]["weight"].get<double>(), 1e-4) << where;
-    const auto is_it = [&](const Json& key) {
+    const auto is_it = [&](const base::Json& key) {
       return key["memory"] == a[i]["memory"] && key["position"] == a[i]["position"];
     };
     EXPECT_TRUE(weight < least + 1e-4 || std::ranges::any_of(b, is_it)) << where << a[i];
@@ -169,7 +169,7 @@ void expect_same_keys(const Json& a, const Json& b, const std::string& where) {
 }
 
 // Numbers to 1e-4, everything else as it is.
-void expect_same(const Json& a, const Json& b, const std::string& where) {
+void expect_same(const base::Json& a, const base::Json& b, const std::string& where) {
   if (a.is_number_float() || b.is_number_float()) {
     const auto x = a.get<double>(), y = b.get<double>();
     EXPECT_NEAR(x, y, 1e-4 * std::max(1.0, std::abs(y))) << where;

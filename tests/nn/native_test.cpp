@@ -55,7 +55,7 @@ TEST(Native, AgreesWithTorchBitForBit) {
     const auto config = test::random_model(seed);
     const test::TempFolder folder;
     test::write_strong_checkpoint(config, seed, folder.path());
-    const Checkpoint checkpoint(folder.path());
+    const model::Checkpoint checkpoint(folder.path());
     const auto ids = test::random_ids(config, 2 + static_cast<int64_t>(seed % 50), seed);
     const nn::Model torch_model(config, nn::load_parameters(checkpoint));
     const auto expected = torch_model.forward(torch::tensor(ids, at::kLong).unsqueeze(0));

@@ -19,8 +19,8 @@ namespace bmojo::test {
 // no chunks, no pools, no indices. Slow and obvious; it shares no code with nn/.
 class Oracle {
  public:
-  Oracle(const Config& config, LayerKind kind, const nn::Parameters& parameters, int64_t layer = 0,
-         nn::SoftCut cut = {})
+  Oracle(const model::Config& config, model::LayerKind kind, const nn::Parameters& parameters,
+         int64_t layer = 0, nn::SoftCut cut = {})
       : c_(config),
         kind_(kind),
         parameters_(parameters),
@@ -34,13 +34,13 @@ class Oracle {
     const int64_t t = t_++, w = c_.window == 0 ? std::numeric_limits<int64_t>::max() : c_.window;
     const auto u = norm(x, "norm.weight");
     auto out = x;
-    if (kind_ != LayerKind::attention) ys_.push_back(ssm(u));
-    if (kind_ == LayerKind::bmojo) innovation.push_back(error(t));
+    if (kind_ != model::LayerKind::attention) ys_.push_back(ssm(u));
+    if (kind_ == model::LayerKind::bmojo) innovation.push_back(error(t));
     if (t % w == 0) frozen_ = running_;
-    if (kind_ != LayerKind::ssm) out = out + attention(u, t, w);
-    if (kind_ == LayerKind::ssm || (kind_ == LayerKind::bmojo && c_.fading_residual))
+    if (kind_ != model::LayerKind::ssm) out = out + attention(u, t, w);
+    if (kind_ == model::LayerKind::ssm || (kind_ == model::LayerKind::bmojo && c_.fading_residual))
       out = out + ys_.back();
-    if (kind_ == LayerKind::bmojo) remember(t);
+    if (kind_ == model::LayerKind::bmojo) remember(t);
     if (c_.mlp_size > 0) {
       const auto v = norm(out, "mlp.norm.weight");
       out = out + mv("mlp.down_proj.weight",
@@ -163,7 +163,7 @@ class Oracle {
   at::Tensor attention(const at::Tensor& u, int64_t t, int64_t w) {
     window_.push_back(make_key(u, t, false));
     std::vector<Key> keys;
-    if (kind_ == LayerKind::bmojo) {
+    if (kind_ == model::LayerKind::bmojo) {
       for (const auto p : frozen_)
         if (p <= t - w) {
           keys.push_back(window_[p]);
@@ -195,8 +195,8 @@ class Oracle {
     return mv("attention.o_proj.weight", at::cat(heads));
   }
 
-  Config c_;
-  LayerKind kind_;
+  model::Config c_;
+  model::LayerKind kind_;
   nn::Parameters parameters_;
   int64_t layer_;
   nn::SoftCut cut_;

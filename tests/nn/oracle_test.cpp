@@ -26,7 +26,7 @@ std::vector<int64_t> members(const at::Tensor& positions) {
   return out;
 }
 
-void expect_oracle(const Config& config, int64_t length, uint64_t seed, SoftCut cut = {}) {
+void expect_oracle(const model::Config& config, int64_t length, uint64_t seed, SoftCut cut = {}) {
   torch::NoGradGuard no_grad;
   SCOPED_TRACE(fmt::format("seed {} length {}: {}", seed, length, describe(config)));
   const auto parameters = strong_parameters(config, seed);
@@ -41,7 +41,7 @@ void expect_oracle(const Config& config, int64_t length, uint64_t seed, SoftCut 
   for (int64_t t = 0; t < length; ++t) {
     const auto expected = oracle.step(x[0][t]);
     ASSERT_LT(relative_error(out.x[0][t], expected), kRounding) << "token " << t;
-    if (kind != LayerKind::bmojo || config.eidetic_tokens == 0) continue;
+    if (kind != model::LayerKind::bmojo || config.eidetic_tokens == 0) continue;
     ASSERT_NEAR(out.innovation[0][t].item<double>(), oracle.innovation[t], kRounding);
     for (size_t i = 0; i < layout.pieces.size(); ++i) {
       if (layout.pieces[i].position + layout.pieces[i].count != t + 1) continue;
@@ -144,7 +144,7 @@ TEST(Oracle, ExactTies) {
 // The paper's form: plain sliding attention of span S = w + m_f + m_e over the sequence
 // [memory_0 | chunk_0 | memory_1 | chunk_1 | …], every memory padded to m_f + m_e places, with
 // duplicates (members still in the window) and empty places masked.
-at::Tensor interleaved(const Config& c, const Parameters& parameters, const at::Tensor& x) {
+at::Tensor interleaved(const model::Config& c, const Parameters& parameters, const at::Tensor& x) {
   const auto get = [&](const std::string& leaf) {
     for (const auto& [name, tensor] : parameters)
       if (name == "layers.0.attention." + leaf) return tensor;
@@ -155,7 +155,8 @@ at::Tensor interleaved(const Config& c, const Parameters& parameters, const at::
   auto as_ssm = c;
   as_ssm.pattern = "ssm";
   as_ssm.mlp_size = 0;
-  Oracle ssm(as_ssm, LayerKind::ssm, parameters), all(c, LayerKind::bmojo, parameters);
+  Oracle ssm(as_ssm, model::LayerKind::ssm, parameters),
+      all(c, model::LayerKind::bmojo, parameters);
   std::vector<at::Tensor> u, y, rows;  // rows: what keys and values are made of
   std::vector<double> bias;
   struct Place {

@@ -86,7 +86,7 @@ TEST(Rotary, NamesTheArgumentThatIsWrong) {
   const auto message = [](const std::function<void()>& call) -> std::string {
     try {
       call();
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";

@@ -50,7 +50,7 @@ TEST(Selection, StreamingRuleWithTiesAndSpecialValues) {
     const int64_t L = random.in(1, 30), w = random.in(1, 9), m = std::min(L, random.in(1, 12));
     std::vector<double> innovation;
     for (int64_t t = 0; t < L; ++t) innovation.push_back(values[random.in(0, 6)]);
-    Config config = test::random_config(0);
+    model::Config config = test::random_config(0);
     config.window = w;
     const Layout layout(config, Sequences{1, L, {}, {}}, {}, at::kCPU);
     const auto all = candidates_of(torch::tensor(innovation, at::kDouble).unsqueeze(0));

@@ -121,7 +121,7 @@ TEST(SelectiveScan, NamesTheArgumentThatIsWrong) {
     spoil(scan);
     try {
       selective_scan(scan);
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";

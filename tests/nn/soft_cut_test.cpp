@@ -16,7 +16,7 @@ using test::describe, test::random_config, test::relative_error, test::strong_pa
 
 constexpr double kRounding = 1e-9;  // double, two layers deep, sums in another order
 
-Config wide_config(uint64_t seed, int64_t places) {
+model::Config wide_config(uint64_t seed, int64_t places) {
   auto config = random_config(seed);
   config.num_layers = 2;
   config.eidetic_tokens = places;

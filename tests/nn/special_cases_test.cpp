@@ -88,7 +88,7 @@ TEST(SpecialCases, SsmAloneIsMamba) {
     for (const auto& [name, tensor] : parameters)
       if (name.ends_with("o_proj.weight")) tensor.zero_();
     EXPECT_LT(relative_error(run_layer(Model(config, parameters), x), expected), kRounding);
-    Oracle oracle(mamba, LayerKind::ssm, parameters);
+    Oracle oracle(mamba, model::LayerKind::ssm, parameters);
     for (int64_t t = 0; t < 15; ++t)
       EXPECT_LT(relative_error(expected[0][t], oracle.step(x[0][t])), kRounding);
   }
@@ -104,7 +104,8 @@ TEST(SpecialCases, HybridAlternates) {
   const auto ids = at::randint(config.vocab_size, {1, 20}, at::kLong);
   auto x = at::embedding(model.parameter("embedding.weight"), ids);
   for (int64_t i = 0; i < 4; ++i) {
-    Oracle oracle(config, i % 2 ? LayerKind::attention : LayerKind::ssm, parameters, i);
+    Oracle oracle(config, i % 2 ? model::LayerKind::attention : model::LayerKind::ssm, parameters,
+                  i);
     std::vector<at::Tensor> out;
     for (int64_t t = 0; t < 20; ++t) out.push_back(oracle.step(x[0][t]));
     x = at::stack(out).unsqueeze(0);

@@ -75,7 +75,7 @@ TEST(SsmTrace, IsKeptOnRequest) {
   auto config = random_config(5);
   config.num_layers = 3;
   config.pattern = "bmojo,ssm,attention";
-  validate(config);
+  model::validate(config);
   const Model model(config, strong_parameters(config, 5));
   const auto ids = at::arange(5, at::kLong).view({1, 5});
   CallOptions call;
@@ -88,7 +88,7 @@ TEST(SsmTrace, IsKeptOnRequest) {
   try {
     poles(out.ssms[2]);
     FAIL();
-  } catch (const Error& error) {
+  } catch (const base::Error& error) {
     EXPECT_STREQ(error.what(), "poles: the SSM must be kept by its call, got none");
   }
 }

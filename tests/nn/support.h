@@ -19,32 +19,32 @@ namespace bmojo::test {
 
 // Weights under which a mistake shows: attention far from uniform, norms and biases far from their
 // initial constants, decays of every strength.
-inline nn::Parameters strong_parameters(const Config& config, uint64_t seed,
+inline nn::Parameters strong_parameters(const model::Config& config, uint64_t seed,
                                         at::ScalarType type = at::kDouble) {
   torch::manual_seed(seed);
   nn::Parameters parameters;
-  for (const auto& spec : tensor_specs(config)) {
+  for (const auto& spec : model::tensor_specs(config)) {
     const auto normal = at::randn(spec.shape, at::kDouble),
                uniform = at::rand(spec.shape, at::kDouble);
     const double fan_in = static_cast<double>(spec.shape.back());
     at::Tensor value;
     switch (spec.init) {
-      case Init::ones:
+      case model::Init::ones:
         value = 0.5 + uniform;
         break;
-      case Init::beta:
+      case model::Init::beta:
         value = 0.3 + uniform;
         break;
-      case Init::zeros:
+      case model::Init::zeros:
         value = 0.3 * normal;
         break;
-      case Init::embedding:
+      case model::Init::embedding:
         value = normal;
         break;
-      case Init::dt_bias:
+      case model::Init::dt_bias:
         value = normal - 1;
         break;
-      case Init::a_log:
+      case model::Init::a_log:
         value = normal;
         break;
       default:
@@ -65,9 +65,9 @@ struct Random {
 };
 
 // A small B'MOJO of random shape and options: no dimension is a friendly number on purpose.
-inline Config random_config(uint64_t seed) {
+inline model::Config random_config(uint64_t seed) {
   Random random(seed);
-  Config c;
+  model::Config c;
   c.vocab_size = random.in(5, 30);
   c.hidden_size = random.in(3, 11);
   c.num_layers = 1;
@@ -93,11 +93,11 @@ inline Config random_config(uint64_t seed) {
   c.fading_residual = random.coin();
   c.mlp_size = random.coin() ? 0 : random.in(1, 7);
   c.tied_embeddings = random.coin();
-  validate(c);
+  model::validate(c);
   return c;
 }
 
-inline std::string describe(const Config& c) {
+inline std::string describe(const model::Config& c) {
   return fmt::format("w {} m_f {} {} m_e {} k {} bias {} residual {} rope {}", c.window,
                      c.fading_tokens, c.fading_mode, c.eidetic_tokens, c.predictor_taps,
                      c.innovation_bias, c.fading_residual, c.rope_theta);

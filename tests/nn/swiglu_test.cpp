@@ -91,7 +91,7 @@ TEST(SwiGlu, NamesTheArgumentThatIsWrong) {
   const auto thrown = [](const std::function<void()>& call) -> std::string {
     try {
       call();
-    } catch (const Error& error) {
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "nothing was thrown";

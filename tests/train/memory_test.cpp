@@ -21,17 +21,17 @@ nn::Model small_model(const std::string& rule, int64_t eidetic_tokens, int64_t v
   config.hidden_size = 8;
   config.eidetic_tokens = eidetic_tokens;
   config.eidetic_rule = rule;
-  validate(config);
+  model::validate(config);
   return nn::Model(config, nn::fresh_parameters(config, 1));
 }
 
 double held_by(const std::string& rule, int64_t places, const std::string& text,
                int64_t sequences) {
-  const auto task = parse_task(text);
+  const auto task = data::parse_task(text);
   const auto model = small_model(rule, places, task.vocab_size);
   eval::Score total;
-  total +=
-      eval::evaluate(*nn::make_language_model(model), draw(task, 7, Split::test, 0, sequences));
+  total += eval::evaluate(*nn::make_language_model(model),
+                          data::draw(task, 7, data::Split::test, 0, sequences));
   EXPECT_EQ(total.num_held.size(), 1u);
   return total.held()[0];
 }
@@ -85,15 +85,15 @@ TEST(Memory, SourcesAreWhereTheAnswersStand) {
        {"mqar:pairs=8,length=128,span=64,vocab=64", "noisy-mqar:pairs=6,length=96,vocab=64,gap=9",
         "fuzzy-mqar:pairs=5,length=96,vocab=64,gap=4", "induction", "selective-copy"}) {
     SCOPED_TRACE(text);
-    const auto batch = draw(parse_task(text), 3, Split::train, 0, 50);
+    const auto batch = data::draw(data::parse_task(text), 3, data::Split::train, 0, 50);
     const auto ids_BL = tensor_of(batch, batch.ids), targets_BL = tensor_of(batch, batch.targets),
                sources_BL = tensor_of(batch, batch.sources);
     const auto ids = ids_BL.accessor<int64_t, 2>(), targets = targets_BL.accessor<int64_t, 2>(),
                sources = sources_BL.accessor<int64_t, 2>();
     for (int64_t b = 0; b < 50; ++b)
       for (int64_t t = 0; t < batch.length; ++t) {
-        ASSERT_EQ(targets[b][t] == kNotScored, sources[b][t] == kNoSource);
-        if (sources[b][t] == kNoSource) continue;
+        ASSERT_EQ(targets[b][t] == data::kNotScored, sources[b][t] == data::kNoSource);
+        if (sources[b][t] == data::kNoSource) continue;
         ASSERT_LE(sources[b][t], t);
         ASSERT_EQ(ids[b][sources[b][t]], targets[b][t]);
       }
@@ -105,7 +105,7 @@ TEST(Memory, AnOracleNeedsATask) {
   try {
     model.forward(at::zeros({1, 9}, at::kLong));
     FAIL();
-  } catch (const Error& error) {
+  } catch (const base::Error& error) {
     EXPECT_EQ(std::string(error.what()),
               "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; use "
               "train --task or eval --task");

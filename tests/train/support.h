@@ -8,8 +8,8 @@
 namespace bmojo::train {
 
 // A small model of each family, equal in nothing but size.
-inline Config small_config(const std::string& family, int64_t vocab_size) {
-  Config c = preset(family + "-tiny");
+inline model::Config small_config(const std::string& family, int64_t vocab_size) {
+  model::Config c = model::preset(family + "-tiny");
   c.vocab_size = vocab_size;
   c.hidden_size = 32;
   c.num_layers = 2;
@@ -28,7 +28,7 @@ inline Config small_config(const std::string& family, int64_t vocab_size) {
   if (c.mlp_size > 0) c.mlp_size = 48;
   if (c.fading_tokens > 0) c.fading_tokens = 4;
   if (c.eidetic_tokens > 0) c.eidetic_tokens = 12;
-  validate(c);
+  model::validate(c);
   return c;
 }
 
@@ -37,12 +37,12 @@ inline constexpr std::array kFamilies = {"bmojo", "bmojo-f", "mamba", "transform
 // A trainer on a task, or on token shards, in a folder of its own.
 inline std::unique_ptr<Trainer> make_trainer(const std::string& family, Recipe recipe,
                                              const std::filesystem::path& out) {
-  std::optional<Task> task;
-  std::shared_ptr<const TokenData> data;
+  std::optional<data::Task> task;
+  std::shared_ptr<const data::TokenData> data;
   if (recipe.task.empty())
     data = open_data(recipe.data);
   else
-    task = parse_task(recipe.task);
+    task = data::parse_task(recipe.task);
   const auto config = small_config(family, task ? task->vocab_size : data->vocab_size());
   recipe.threads = at::get_num_threads();
   const auto plan = resolve(recipe, config, task ? task->length : 0);

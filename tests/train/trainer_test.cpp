@@ -177,7 +177,7 @@ TEST_F(TrainerTest, NotFiniteIsSkippedThenStops) {
   const auto before = trainer->model().parameter("embedding.weight").clone();
   EXPECT_TRUE(trainer->step().skipped);
   EXPECT_TRUE(trainer->model().parameter("embedding.weight").equal(before));
-  EXPECT_THROW(trainer->run(), RunError);
+  EXPECT_THROW(trainer->run(), base::RunError);
   EXPECT_EQ(trainer->num_steps_done(), 4);
   EXPECT_TRUE(trainer->model().parameter("embedding.weight").equal(before));
 }
@@ -276,7 +276,7 @@ TEST(Progress, TheTimeLeftDoesNotJump) {
 std::string refusal(Recipe recipe, int64_t task_length = 0) {
   try {
     resolve(recipe, small_config("bmojo", 64), task_length);
-  } catch (const Error& error) {
+  } catch (const base::Error& error) {
     return error.what();
   }
   return "";
@@ -353,7 +353,7 @@ TEST(Plan, WhatWasChosenIsChosenAgain) {
 }
 
 TEST(RunFile, ReadsWhatTomlWrites) {
-  const auto items = parse_run_file(
+  const auto items = base::parse_run_file(
       "# first\nsteps = 1_000 # a comment\r\n\n  lr=-1_0.5e-3\nrecompute = true\n"
       "task = \"a # b, \\\"c\\\\ \\u00e9\\U0001F600\\t\"\n'config' = 'C:\\x \"'\n"
       "data = [\n  \"x\", # one\n\n  'y',\n]\nset = []",
@@ -372,17 +372,17 @@ TEST(RunFile, ReadsWhatTomlWrites) {
   check(5, "data", std::vector<std::string>{"x", "y"});
   check(6, "set", {});
   for (const char* number : {"0", "+5", "-0", "0.05", "1e-05", "1e+30", "6.02E2_3"})
-    EXPECT_EQ(parse_run_file(fmt::format("a = {}", number), "a.toml").size(), 1u) << number;
+    EXPECT_EQ(base::parse_run_file(fmt::format("a = {}", number), "a.toml").size(), 1u) << number;
   EXPECT_EQ(items[1].where, "a.toml:4");
   EXPECT_EQ(items[6].where, "a.toml:13");
-  EXPECT_TRUE(parse_run_file("", "a.toml").empty());
+  EXPECT_TRUE(base::parse_run_file("", "a.toml").empty());
 }
 
 TEST(RunFile, RefusesTheRestByLine) {
   const auto refused = [](const char* text) -> std::string {
     try {
-      parse_run_file(text, "a.toml");
-    } catch (const Error& error) {
+      base::parse_run_file(text, "a.toml");
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "";
@@ -418,7 +418,7 @@ TEST(RunFile, ARecipeComesBack) {
   recipe.steps = 3;
   recipe.tokens = 0;
   size_t num_found = 0;
-  for (const auto& item : parse_run_file(to_toml(recipe), "run.toml")) {
+  for (const auto& item : base::parse_run_file(to_toml(recipe), "run.toml")) {
     EXPECT_NE(item.key, "tokens") << "the steps say it";
     if (item.key == "task") {
       EXPECT_EQ(item.values, std::vector<std::string>{odd});
@@ -451,8 +451,8 @@ TEST(Recipe, OfAListTheFirstDifferenceIsSaid) {
   const std::string started = R"({"set": ["a=1", "b=2"], "lr": 0.5})";
   const auto refused = [&](const std::string& now) -> std::string {
     try {
-      require_same(parse_json(started, "started"), parse_json(now, "now"), "run");
-    } catch (const Error& error) {
+      require_same(base::parse_json(started, "started"), base::parse_json(now, "now"), "run");
+    } catch (const base::Error& error) {
       return error.what();
     }
     return "";

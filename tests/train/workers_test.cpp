@@ -174,7 +174,7 @@ TEST(Workers, OneThatDiesIsNoticed) {
     // The first is lost in the middle, the others before they begin.
     for (int repeat = 0; repeat < 3; ++repeat) {
       const Stopwatch watch;
-      const auto message = message_of<RunError>([&] { workers.barrier(); });
+      const auto message = message_of<base::RunError>([&] { workers.barrier(); });
       EXPECT_TRUE(begins(message, "worker 0 of 2: lost another worker (")) << repeat;
       EXPECT_LT(watch.seconds(), 5);
     }
@@ -187,7 +187,7 @@ TEST(Workers, OneThatDiesIsNoticed) {
 
 TEST(Workers, WrongPlacesAreRefused) {
   const auto join = [](const Place& place) {
-    return message_of<Error>([&] { Workers::join(place); });
+    return message_of<base::Error>([&] { Workers::join(place); });
   };
   EXPECT_TRUE(contains(join({2, 2, "file:x"}), "rank must be from 0 to 1, got 2"));
   for (const char* store : {"", "host", "host:", "host:x", "host:70000", ":80"})
@@ -410,13 +410,14 @@ TEST(Launch, ThePlaceComesFromTheEnvironment) {
   place = place_from_environment();
   EXPECT_TRUE(place->rank == 0 && place->count == 2 && place->store == "file:/x");
   ::setenv("BMOJO_RANK", "2", 1);
-  EXPECT_EQ(message_of<Error>(place_from_environment),
+  EXPECT_EQ(message_of<base::Error>(place_from_environment),
             "BMOJO_RANK: must be a whole number from 0 to 1, got '2'");
 
   set_environment({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
-  EXPECT_TRUE(begins(message_of<Error>(place_from_environment), "MASTER_ADDR: must be set"));
+  EXPECT_TRUE(begins(message_of<base::Error>(place_from_environment), "MASTER_ADDR: must be set"));
   set_environment({{"RANK", "0"}, {"WORLD_SIZE", "two"}});
-  EXPECT_TRUE(contains(message_of<Error>(place_from_environment), "WORLD_SIZE: must be a whole"));
+  EXPECT_TRUE(
+      contains(message_of<base::Error>(place_from_environment), "WORLD_SIZE: must be a whole"));
   set_environment({});
 }
 
@@ -430,8 +431,9 @@ int wait_for_a_signal(const std::filesystem::path& folder, int rank) {
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  std::ofstream(folder / "started") << ::getpid();
-  std::filesystem::rename(folder / "started", folder / fmt::format("waits-{}", rank));
+  const auto part = folder / fmt::format("part-{}", rank);  // no other worker's
+  std::ofstream(part) << ::getpid();
+  std::filesystem::rename(part, folder / fmt::format("waits-{}", rank));
   int signal = 0;
   ::sigwait(&set, &signal);
   return 130;

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // bf16 is the upper half of a float.
 inline float float_of_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
@@ -18,4 +18,4 @@ inline uint16_t bf16_of_float(float value) {
   return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -15,7 +15,7 @@
 
 // Open files and what goes wrong with them, for the files of this room.
 
-namespace bmojo {
+namespace bmojo::base {
 
 inline std::string reason(int code = errno) { return std::generic_category().message(code); }
 
@@ -55,4 +55,4 @@ inline struct stat status_of(int descriptor, const std::filesystem::path& path) 
   return status;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // The XXH3 128-bit hash of bytes that come piece by piece, as "xxh3-128:" and 32 hexadecimal
 // digits. It finds damage; it is no protection against intent.
@@ -48,4 +48,4 @@ inline std::string digest_of_text(std::string_view text) {
   return digest.text();
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

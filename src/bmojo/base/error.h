@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // The caller's mistake: a flag, a config, a file. The command line prints it and exits 2.
 // Messages read `subject: requirement, got value; remedy`.
@@ -29,4 +29,4 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
   if (!condition) fail(format, std::forward<Args>(args)...);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -14,7 +14,7 @@
 #include "bmojo/base/file_change.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace fs = std::filesystem;
 namespace {
 
@@ -325,4 +325,4 @@ void write_folder(const fs::path& path, const std::function<void(const fs::path&
   sync_path(folder_of(target));
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // A path in a message.
 std::string shown(const std::filesystem::path& path);
@@ -107,4 +107,4 @@ class LockedFile {
   int descriptor_ = -1;
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <tuple>
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 constexpr std::array<std::string_view, 5> kNames = {"create", "write", "flush", "rename", "remove"};
@@ -48,4 +48,4 @@ bool before_file_change(FileChange what, const std::filesystem::path& path,
   return call != fail_at;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-namespace bmojo {
+namespace bmojo::base {
 
 enum class FileChange { create, write, flush, rename, remove };
 
@@ -15,4 +15,4 @@ enum class FileChange { create, write, flush, rename, remove };
 [[nodiscard]] bool before_file_change(FileChange what, const std::filesystem::path& path,
                                       const std::filesystem::path& new_path = {});
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // Refers to something that can be called, and owns nothing: two pointers, no allocation. As an
 // argument it outlives every temporary it is made from; it is never kept beyond the call.
@@ -39,4 +39,4 @@ class FunctionRef<Result(Args...)> {
   Result (*call_)(void*, Args...);
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -5,7 +5,7 @@
 
 #include "bmojo/base/descriptor.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 // O_NONBLOCK: without it, opening a pipe would wait for its writer.
@@ -98,4 +98,4 @@ std::string_view mix_up(std::string_view start) {
   return {};
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // The whole of a small regular file. Error where it is something else (a pipe would make the
 // program wait, a device might never end) or larger than `limit` bytes, RunError where reading
@@ -43,4 +43,4 @@ class LineReader {
 // pointer; …". Empty otherwise.
 std::string_view mix_up(std::string_view start);
 
-}  // namespace bmojo
+}  // namespace bmojo::base

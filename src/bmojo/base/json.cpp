@@ -7,7 +7,7 @@
 #include "bmojo/base/input.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
@@ -115,4 +115,4 @@ Json parse_json(std::string_view text, std::string_view subject) {
   return builder.take();
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-namespace bmojo {
+namespace bmojo::base {
 
 using Json = nlohmann::ordered_json;
 
@@ -30,4 +30,4 @@ class JsonEvents : public nlohmann::json_sax<Json> {
 
 void parse_json(std::string_view text, JsonEvents& events);
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // The last line of a text that is not blank, or nothing: of a traceback, what happened.
 inline std::string_view last_line(std::string_view text) {
@@ -10,4 +10,4 @@ inline std::string_view last_line(std::string_view text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -11,7 +11,7 @@
 #include "bmojo/base/descriptor.h"
 #include "bmojo/base/file.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace fs = std::filesystem;
 namespace {
 
@@ -108,4 +108,4 @@ MappedFile::~MappedFile() {
   ::munmap(bytes_.data(), bytes_.size());
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

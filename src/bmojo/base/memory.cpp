@@ -8,7 +8,7 @@
 #include <limits>
 #include <string>
 
-namespace bmojo {
+namespace bmojo::base {
 namespace fs = std::filesystem;
 namespace {
 
@@ -94,4 +94,4 @@ int64_t available_memory(const fs::path& root) {
   return std::min({machine, left_in_groups(root), left_of_address_space()});
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // A line of /proc/self/status in bytes: "VmRSS" now, "VmHWM" at its highest. 0 where it is missing.
 int64_t process_memory(std::string_view line);
@@ -14,4 +14,4 @@ int64_t process_memory(std::string_view line);
 // where nothing says. `root`: where proc and sys are.
 int64_t available_memory(const std::filesystem::path& root = "/");
 
-}  // namespace bmojo
+}  // namespace bmojo::base

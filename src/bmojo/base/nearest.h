@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // How far apart two words are: 2 for a letter that is missing, added or swapped with its neighbour,
 // 3 for one that is another, which happens less.
@@ -44,4 +44,4 @@ inline std::string nearest(std::string_view word, const std::vector<std::string>
   return best;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -7,7 +7,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::base {
 
 // The number that all of a text is, in base 10. Error with `subject` where it is none, or is not
 // from `least` to `most`.
@@ -26,4 +26,4 @@ Number parse_number(std::string_view text, std::string_view subject, Number leas
   return value;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // Text from a file, made safe for a one-line message: control characters (C0, C1, DEL) become
 // escapes, and what exceeds `limit` bytes is cut between UTF-8 characters.
@@ -33,4 +33,4 @@ inline std::string printable(std::string_view text, size_t limit = std::string_v
 
 inline std::string in_quotes(std::string_view text) { return "'" + printable(text, 80) + "'"; }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <utility>
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 using std::chrono::milliseconds;
@@ -114,4 +114,4 @@ void Progress::update(int64_t done, int64_t total) {
   line_.show(progress_line(label_, unit_, done, total, seconds));
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

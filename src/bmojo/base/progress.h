@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // "12.3 M", "5.61 G": three digits and the SI letter; what follows is the unit ("B", "B/s", …).
 std::string si(double value, std::string_view unit);
@@ -60,4 +60,4 @@ class Progress {
   Clock::time_point start_;
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // splitmix64's finaliser: a bijection whose outputs pass as independent draws.
 constexpr uint64_t mix_bits(uint64_t x) {
@@ -47,4 +47,4 @@ class Random {
   uint64_t state_ = 0;
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -11,7 +11,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 bool is_key_letter(char c) {
@@ -235,4 +235,4 @@ std::string toml_text(std::string_view text) {
   return out + '"';
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // `key = value` of a run file.
 struct RunFileItem {
@@ -32,4 +32,4 @@ std::vector<RunFileTable> parse_tables(std::string_view text, const std::string&
 // A text as such a file has it, in quotes.
 std::string toml_text(std::string_view text);
 
-}  // namespace bmojo
+}  // namespace bmojo::base

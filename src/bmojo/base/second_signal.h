@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace bmojo {
+namespace bmojo::base {
 
 // Tells a second Ctrl-C from an echo of the first: timeout(1) and others signal a process and then
 // the group that it belongs to. A signal handler may use it.
@@ -31,4 +31,4 @@ class SecondSignal {
   std::array<std::atomic<int64_t>, 65> heard_at_{};  // by signal; 0: never
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::base

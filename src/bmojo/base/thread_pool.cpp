@@ -4,7 +4,7 @@
 
 #include "bmojo/base/error.h"
 
-namespace bmojo {
+namespace bmojo::base {
 namespace {
 
 constexpr auto kAwake = std::chrono::microseconds(100);
@@ -127,4 +127,4 @@ int threads_of(int threads) {
                      : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::base

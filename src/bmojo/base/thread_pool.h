@@ -10,7 +10,7 @@
 
 #include "bmojo/base/function_ref.h"
 
-namespace bmojo {
+namespace bmojo::base {
 
 // Threads that wait for work: about 100 µs awake, for the next job of a sequence of short ones,
 // then asleep. A job allocates nothing. Any number of threads may use a pool (they take turns).
@@ -60,4 +60,4 @@ class ThreadPool {
 // As asked for, or one a core for 0.
 int threads_of(int threads);
 
-}  // namespace bmojo
+}  // namespace bmojo::base

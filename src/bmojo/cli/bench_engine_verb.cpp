@@ -17,14 +17,14 @@
 // `bench` of `bmojo`: how fast the native engine reads and writes. With --train it runs in
 // bmojo-torch.
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 
 struct Options {
   Common common;
   EngineChoice engine;
-  ModelChoice choice;
+  model::ModelChoice choice;
   bool train = false;
   std::string depths = "0";
   int64_t prompt = 512, tokens = 64, batch = 1, repeat = 1;
@@ -33,12 +33,12 @@ struct Options {
 // Fresh weights of a preset, in a folder that is gone with this.
 class FreshModel {
  public:
-  FreshModel(const Config& config, uint64_t seed) {
+  FreshModel(const model::Config& config, uint64_t seed) {
     auto name = (fs::temp_directory_path() / "bmojo-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw RunError("bench: no temporary folder");
+    if (::mkdtemp(name.data()) == nullptr) throw base::RunError("bench: no temporary folder");
     parent_ = name;
     try {
-      write_fresh_checkpoint(config, seed, folder(), [](int64_t) { check_interrupted(); });
+      model::write_fresh_checkpoint(config, seed, folder(), [](int64_t) { check_interrupted(); });
     } catch (...) {
       remove();
       throw;
@@ -116,7 +116,7 @@ class Bench {
 
   void print(const char* phase, int64_t depth, int64_t count, double seconds) const {
     const auto speed = static_cast<double>(count * options_.batch) / seconds;
-    const auto peak = process_memory("VmHWM");
+    const auto peak = base::process_memory("VmHWM");
     if (options_.common.json)
       return print_json({{"phase", phase},
                          {"dtype", model_.weight_type()},
@@ -126,34 +126,35 @@ class Bench {
                          {"tokens_per_second", speed},
                          {"peak_rss_bytes", peak}});
     fmt::print("{:<8} {:>9} tokens deep, batch {:>2}: {:>9.1f} tokens a second, {} of memory\n",
-               phase, grouped(depth), options_.batch, speed, si(static_cast<double>(peak), "B"));
+               phase, base::grouped(depth), options_.batch, speed,
+               base::si(static_cast<double>(peak), "B"));
   }
 
   static constexpr int64_t kPart = 512;
   const eval::LanguageModel& model_;
   const Options& options_;
-  Random random_;
+  base::Random random_;
   std::vector<float> hidden_, logits_;
 };
 
 void run_bench(const Options& options) {
   defer_interrupts();
-  require(!options.train, "--train: takes no value");
-  require(options.engine.model.empty() || !is_given(options.choice) ||
-              (options.choice.preset.empty() && options.choice.config.empty()),
-          "bench: --model cannot be given with --preset or --config");
+  base::require(!options.train, "--train: takes no value");
+  base::require(options.engine.model.empty() || !model::is_given(options.choice) ||
+                    (options.choice.preset.empty() && options.choice.config.empty()),
+                "bench: --model cannot be given with --preset or --config");
   std::unique_ptr<FreshModel> fresh;
   auto engine = options.engine;
   engine.set = options.choice.set;
   if (engine.model.empty()) {
-    fresh = std::make_unique<FreshModel>(resolve(options.choice),
+    fresh = std::make_unique<FreshModel>(model::resolve(options.choice),
                                          static_cast<uint64_t>(options.common.seed));
     engine.model = fresh->folder().string();
     engine.set.clear();
   }
   std::vector<int64_t> depths;
   for (const auto depth : parse_ids(options.depths)) {
-    require(depth >= 0, "--depth: must be 0 or more, got {}", depth);
+    base::require(depth >= 0, "--depth: must be 0 or more, got {}", depth);
     depths.push_back(depth);
   }
   // Turns at several depths keep the sequences of all of them.
@@ -195,4 +196,4 @@ void add_bench_verb(CLI::App& app) {
   verb->callback([options] { run_verb([&] { run_bench(*options); }); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

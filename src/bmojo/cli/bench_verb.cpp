@@ -10,13 +10,13 @@
 #include "bmojo/model/tensors.h"
 #include "bmojo/nn/adamw.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 struct Options {
   Common common;
   std::string model;
-  ModelChoice choice;
+  model::ModelChoice choice;
   bool train = false, no_optimizer = false, recompute = false;
   int64_t length = 2048, batch = 1, repeat = 3, warm_ups = 2;
 };
@@ -43,15 +43,18 @@ Seconds repeated(const Options& options, const std::function<void()>& work) {
 }
 
 void run_bench(const Options& options) {
-  require(options.train, "bench: --train must be given; other phases are not in this version");
-  require(options.model.empty() || (options.choice.preset.empty() && options.choice.config.empty()),
-          "bench: --model cannot be given with --preset or --config");
+  base::require(options.train,
+                "bench: --train must be given; other phases are not in this version");
+  base::require(
+      options.model.empty() || (options.choice.preset.empty() && options.choice.config.empty()),
+      "bench: --model cannot be given with --preset or --config");
   use_threads(options.common.threads);
-  const int64_t before = process_memory("VmRSS");
-  auto model = options.model.empty()
-                   ? nn::Model(resolve(options.choice),
-                               nn::fresh_parameters(resolve(options.choice), options.common.seed))
-                   : load_model(options.model, options.choice.set);
+  const int64_t before = base::process_memory("VmRSS");
+  auto model =
+      options.model.empty()
+          ? nn::Model(model::resolve(options.choice),
+                      nn::fresh_parameters(model::resolve(options.choice), options.common.seed))
+          : load_model(options.model, options.choice.set);
   model.require_gradients();
   std::vector<at::Tensor> parameters;
   for (const auto& [name, tensor] : model.parameters()) parameters.push_back(tensor);
@@ -70,7 +73,7 @@ void run_bench(const Options& options) {
     model.loss(model.forward(inputs, {}, call).hidden, targets, mean).backward();
   };
   const auto seconds = repeated(options, step);
-  const int64_t peak = process_memory("VmHWM") - before;
+  const int64_t peak = base::process_memory("VmHWM") - before;
   double with_optimizer = NAN, optimizer_alone = NAN;  // null in JSON
   if (!options.no_optimizer) {
     nn::AdamW optimizer({{parameters, 1e-4, 0.1}});
@@ -82,7 +85,7 @@ void run_bench(const Options& options) {
     with_optimizer = repeated(options, both).best;
     optimizer_alone = repeated(options, update).best;
   }
-  const int64_t count = count_parameters(model.config());
+  const int64_t count = model::count_parameters(model.config());
   if (options.common.json)
     return print_json({{"phase", "train"},
                        {"length", options.length},
@@ -95,11 +98,11 @@ void run_bench(const Options& options) {
                        {"parameters", count},
                        {"threads", at::get_num_threads()}});
   fmt::print("train  length {}  batch {}  parameters {}\n", options.length, options.batch,
-             grouped(count));
+             base::grouped(count));
   const auto optimizer_part =
       options.no_optimizer ? "" : fmt::format(", {:.3f} s with the optimiser", with_optimizer);
   fmt::print("{:.3f} s a step{}, {} of memory\n", seconds.best, optimizer_part,
-             si(static_cast<double>(peak), "B"));
+             base::si(static_cast<double>(peak), "B"));
 }
 
 }  // namespace
@@ -127,4 +130,4 @@ void add_bench_verb(CLI::App& app) {
   verb->callback([options] { run_verb([&] { run_bench(*options); }); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -16,7 +16,7 @@
 #include "bmojo/cli/engine.h"
 #include "bmojo/cli/verbs.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 using namespace std::string_view_literals;
@@ -54,18 +54,15 @@ bool wants_torch(std::span<char*> arguments) {
 
 void run_torch(char** argv) {
   const auto program = fs::read_symlink("/proc/self/exe").parent_path() / "bmojo-torch";
-  require(fs::exists(program),
-          "{}: needs bmojo-torch beside bmojo, got none at {}; build with torch", argv[1],
-          program.string());
+  base::require(fs::exists(program),
+                "{}: needs bmojo-torch beside bmojo, got none at {}; build with torch", argv[1],
+                program.string());
   ::execv(program.c_str(), argv);
-  throw RunError(fmt::format("{}: cannot be run: {}", program.string(), std::strerror(errno)));
+  throw base::RunError(
+      fmt::format("{}: cannot be run: {}", program.string(), std::strerror(errno)));
 }
 
-}  // namespace
-}  // namespace bmojo
-
-int main(int argc, char** argv) {
-  using namespace bmojo;
+int run_bmojo(int argc, char** argv) {
   Elsewhere torch{.verbs = {}, .takes = wants_torch, .run = run_torch};
   for (const auto& verb : kTorchVerbs) torch.verbs.emplace_back(verb.name);
   return run(argc, argv, "bmojo",
@@ -74,3 +71,8 @@ int main(int argc, char** argv) {
               add_bench_verb, add_explain_verb, add_sweep_verb, add_plot_verb, list_torch_verbs},
              torch);
 }
+
+}  // namespace
+}  // namespace bmojo::cli
+
+int main(int argc, char** argv) { return bmojo::cli::run_bmojo(argc, argv); }

@@ -12,17 +12,17 @@
 #include "bmojo/cli/torch_verbs.h"
 #include "bmojo/nn/language_model.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 nn::Model load_model(const std::string& folder, const std::vector<std::string>& settings) {
-  const Checkpoint checkpoint(checkpoint_folder(folder));
+  const model::Checkpoint checkpoint(model::checkpoint_folder(folder));
   auto config = checkpoint.config;
-  apply_memory_settings(config, settings);
+  model::apply_memory_settings(config, settings);
   return nn::Model(config, nn::load_parameters(checkpoint));
 }
 
 std::unique_ptr<eval::LanguageModel> open_model(const EngineChoice& choice, int64_t threads) {
-  require(choice.dtype != "bf16", "--dtype: must be f32 with --engine torch, got bf16");
+  base::require(choice.dtype != "bf16", "--dtype: must be f32 with --engine torch, got bf16");
   use_threads(threads);
   return nn::make_language_model(load_model(choice.model, choice.set));
 }
@@ -39,7 +39,7 @@ void run_verb(const std::function<void()>& verb) {
     // Without torch's stack trace, which names this machine's paths.
     const std::string message = error.what_without_backtrace();
     if (message.find("allocate") != std::string::npos) throw std::bad_alloc();
-    throw RunError(message.substr(0, message.find('\n')));
+    throw base::RunError(message.substr(0, message.find('\n')));
   }
 }
 
@@ -49,7 +49,7 @@ namespace {
 void check_current_folder_first() {
   std::array<char, PATH_MAX> path{};
   if (getcwd(path.data(), path.size()) != nullptr || errno != ENOENT) return;
-  print_stderr(std::string("bmojo: ") + kNoCurrentFolder + "\n");
+  base::print_stderr(std::string("bmojo: ") + kNoCurrentFolder + "\n");
   _exit(2);
 }
 // Runs ahead of what every library runs as it is loaded.
@@ -57,7 +57,7 @@ __attribute__((section(".preinit_array"),
                used)) void (*const kFirst)() = check_current_folder_first;
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::cli
 
 int main(int argc, char** argv) {
   // Some machines list AMX and fail on its first instruction: oneDNN's bf16 products stay below it.
@@ -66,7 +66,8 @@ int main(int argc, char** argv) {
   // being given back to the system and faulted in again.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
-  return bmojo::run(argc, argv, "bmojo",
-                    {bmojo::add_train_verb, bmojo::add_eval_verb, bmojo::add_score_verb,
-                     bmojo::add_generate_verb, bmojo::add_bench_verb, bmojo::add_explain_verb});
+  return bmojo::cli::run(
+      argc, argv, "bmojo",
+      {bmojo::cli::add_train_verb, bmojo::cli::add_eval_verb, bmojo::cli::add_score_verb,
+       bmojo::cli::add_generate_verb, bmojo::cli::add_bench_verb, bmojo::cli::add_explain_verb});
 }

@@ -28,7 +28,7 @@
 #include "bmojo/model/checkpoint.h"
 #include "bmojo_version.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 constexpr int kDone = 0, kRunFailed = 1, kMistake = 2, kNobodyReads = 128 + SIGPIPE;
@@ -36,7 +36,7 @@ constexpr int kDone = 0, kRunFailed = 1, kMistake = 2, kNobodyReads = 128 + SIGP
 volatile std::sig_atomic_t deferred = 0;
 volatile std::sig_atomic_t received = 0;
 volatile std::sig_atomic_t exit_code = 0;  // 0: 128 + the signal
-SecondSignal second_signal;
+base::SecondSignal second_signal;
 
 // The second of a kind does not wait, and has the exit code of the first. What another process
 // queues is never one: run_workers() passes on a signal that the terminal may have sent here too.
@@ -48,7 +48,7 @@ void on_signal(int signal, siginfo_t* info, void*) {
 }
 
 void install_signals() {
-  watch_mapped_files();
+  base::watch_mapped_files();
   struct sigaction action{};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO;
@@ -65,7 +65,7 @@ void install_signals() {
 }
 
 int report(std::string_view message, int code) {
-  print_stderr(fmt::format("bmojo: {}\n", printable(message)));
+  base::print_stderr(fmt::format("bmojo: {}\n", base::printable(message)));
   return code;
 }
 
@@ -91,7 +91,7 @@ void fill_standard_descriptors() {
 void check_current_folder() {
   std::error_code error;
   std::ignore = std::filesystem::current_path(error);
-  require(!error, "{}", kNoCurrentFolder);
+  base::require(!error, "{}", kNoCurrentFolder);
 }
 
 // `bmojo VERB`, or `bmojo` where the mistake is in the verb itself.
@@ -116,7 +116,7 @@ std::vector<std::string> flags_of(const CLI::App& verb) {
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names,
                          std::string_view dashes = "") {
-  const auto meant = nearest(word, names);
+  const auto meant = base::nearest(word, names);
   return meant.empty() ? "" : fmt::format("did you mean {}{}? ", dashes, meant);
 }
 
@@ -140,7 +140,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& mistake) {
   if (const auto rest = app.remaining(/*recurse=*/true); !rest.empty()) {
     const auto word = rest.front().substr(0, rest.front().find('='));
     if (!word.starts_with('-'))
-      return fmt::format("{}: unexpected argument; {}", in_quotes(word), see);
+      return fmt::format("{}: unexpected argument; {}", base::in_quotes(word), see);
     const auto bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
     return fmt::format("{}: unknown flag; {}{}", word, did_you_mean(bare, flags_of(verb), "--"),
                        see);
@@ -172,7 +172,7 @@ bool has_verb(const CLI::App& app, std::string_view name) {
 
 void dispatch(CLI::App& app, int argc, char** argv, const Elsewhere& elsewhere) {
   const std::string first = argc > 1 ? argv[1] : "";
-  require(argc > 1, "a verb is needed, got none; bmojo --help lists them");
+  base::require(argc > 1, "a verb is needed, got none; bmojo --help lists them");
   const std::span arguments(argv + 1, static_cast<size_t>(argc - 1));
   if (std::ranges::find(elsewhere.verbs, first) != elsewhere.verbs.end() ||
       (elsewhere.takes != nullptr && elsewhere.takes(arguments)))
@@ -180,17 +180,18 @@ void dispatch(CLI::App& app, int argc, char** argv, const Elsewhere& elsewhere) 
   if (!first.starts_with('-') && !has_verb(app, first)) {
     auto verbs = names_of(app.get_subcommands({}));
     verbs.insert(verbs.end(), elsewhere.verbs.begin(), elsewhere.verbs.end());
-    fail("{}: unknown verb; {}bmojo --help lists them all", in_quotes(first),
-         did_you_mean(first, verbs));
+    base::fail("{}: unknown verb; {}bmojo --help lists them all", base::in_quotes(first),
+               did_you_mean(first, verbs));
   }
   app.parse(argc, argv);
-  require(!app.get_subcommands().empty(), "a verb is needed, got none; bmojo --help lists them");
+  base::require(!app.get_subcommands().empty(),
+                "a verb is needed, got none; bmojo --help lists them");
 }
 
 void add_settings(CLI::App& verb, std::vector<std::string>& settings, const std::string& help) {
   using Settings = std::vector<std::string>;
   const auto set = [&settings](const Settings& given) {
-    require_set_once(given);
+    model::require_set_once(given);
     settings = given;
   };
   verb.add_option_function<Settings>("--set", set, help)
@@ -201,7 +202,7 @@ void add_settings(CLI::App& verb, std::vector<std::string>& settings, const std:
 // Results count as delivered only when the last of them has left the buffer.
 void flush_results() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    throw RunError(fmt::format("stdout: writing failed: {}", std::strerror(errno)));
+    throw base::RunError(fmt::format("stdout: writing failed: {}", std::strerror(errno)));
 }
 
 }  // namespace
@@ -226,7 +227,7 @@ int run(int argc, char** argv, const char* program, std::initializer_list<AddVer
     return ended.code;
   } catch (const Interrupted& interrupted) {
     return report(interrupted.message, 128 + interrupted.signal);
-  } catch (const Error& mistake) {
+  } catch (const base::Error& mistake) {
     return report(mistake.what(), kMistake);
   } catch (const std::filesystem::filesystem_error& mistake) {
     return report(fmt::format("{}: must be a usable path, got {}", mistake.path1().string(),
@@ -264,7 +265,7 @@ void add_common(CLI::App& verb, Common& common) {
       ->group(group);
 }
 
-void add_model_choice(CLI::App& verb, ModelChoice& choice) {
+void add_model_choice(CLI::App& verb, model::ModelChoice& choice) {
   verb.add_option("--preset", choice.preset, "A model by name: bmojo config --list")
       ->option_text("NAME");
   verb.add_option("--config", choice.config, "A config.json, or a folder with one")
@@ -276,8 +277,8 @@ void add_memory_settings(CLI::App& verb, std::vector<std::string>& settings) {
   add_settings(verb, settings, "eidetic_tokens, fading_tokens or window");
 }
 
-void print_json(const Json& json) {
-  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+void print_json(const base::Json& json) {
+  fmt::print("{}\n", json.dump(-1, ' ', false, base::Json::error_handler_t::replace));
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -11,7 +11,7 @@
 #include "bmojo/base/number.h"
 #include "bmojo/model/choice.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 inline constexpr const char* kNoCurrentFolder =
     "current folder: must exist, got one that has been removed; cd to another";
@@ -59,7 +59,7 @@ template <typename Number>
 CLI::Option* add_number(CLI::App& verb, const NumberFlag<std::type_identity_t<Number>>& flag,
                         Number& value) {
   const auto set = [flag, &value](const std::string& text) {
-    value = parse_number(text, flag.name, flag.least, flag.most);
+    value = base::parse_number(text, flag.name, flag.least, flag.most);
   };
   return verb.add_option_function<std::string>(flag.name, set, flag.help)->option_text(flag.text);
 }
@@ -73,12 +73,12 @@ struct Common {
 void add_common(CLI::App& verb, Common& common);
 
 // The flags of a model choice; error where --set names a field twice.
-void add_model_choice(CLI::App& verb, ModelChoice& choice);
+void add_model_choice(CLI::App& verb, model::ModelChoice& choice);
 
 // `--set` where the weights are given: only the fields no weight depends on.
 void add_memory_settings(CLI::App& verb, std::vector<std::string>& settings);
 
 // For `--json`: one line, never an exception; bytes that are not UTF-8 are replaced.
-void print_json(const Json& json);
+void print_json(const base::Json& json);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

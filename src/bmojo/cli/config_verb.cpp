@@ -10,25 +10,25 @@
 #include "bmojo/model/config.h"
 #include "bmojo/model/tensors.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 struct Options {
   Common common;
-  ModelChoice model;
+  model::ModelChoice model;
   bool list = false;
 };
 
 void print_list() {
   fmt::print("{:<20}{:>16}{:>24}\n", "preset", "parameters", "without embeddings");
-  for (const auto& name : preset_names()) {
-    const auto config = preset(name);
-    fmt::print("{:<20}{:>16}{:>24}\n", name, grouped(count_parameters(config)),
-               grouped(count_parameters_without_embeddings(config)));
+  for (const auto& name : model::preset_names()) {
+    const auto config = model::preset(name);
+    fmt::print("{:<20}{:>16}{:>24}\n", name, base::grouped(model::count_parameters(config)),
+               base::grouped(model::count_parameters_without_embeddings(config)));
   }
   fmt::print("\nfields (bmojo config --preset NAME shows the values):\n");
   std::string line = " ";
-  for (const auto& field : config_fields()) {
+  for (const auto& field : model::config_fields()) {
     if (line.size() + 1 + field.size() > 79) {
       fmt::print("{}\n", line);
       line = " ";
@@ -38,24 +38,24 @@ void print_list() {
   fmt::print("{}\n", line);
 }
 
-Json list_json() {
-  Json presets = Json::array();
-  for (const auto& name : preset_names()) {
-    const auto config = preset(name);
+base::Json list_json() {
+  base::Json presets = base::Json::array();
+  for (const auto& name : model::preset_names()) {
+    const auto config = model::preset(name);
     presets.push_back(
         {{"name", name},
-         {"parameters", count_parameters(config)},
-         {"parameters_without_embeddings", count_parameters_without_embeddings(config)}});
+         {"parameters", model::count_parameters(config)},
+         {"parameters_without_embeddings", model::count_parameters_without_embeddings(config)}});
   }
-  return {{"presets", presets}, {"fields", config_fields()}};
+  return {{"presets", presets}, {"fields", model::config_fields()}};
 }
 
 void run_config(const Options& options) {
   if (options.list) {
-    require(!is_given(options.model), "--list: must stand alone, got a model as well");
+    base::require(!model::is_given(options.model), "--list: must stand alone, got a model as well");
     return options.common.json ? print_json(list_json()) : print_list();
   }
-  const auto config = to_json(resolve(options.model));
+  const auto config = model::to_json(model::resolve(options.model));
   options.common.json ? print_json(config) : fmt::print("{}\n", config.dump(2));
 }
 
@@ -70,4 +70,4 @@ void add_config_verb(CLI::App& app) {
   verb->callback([options] { run_config(*options); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -7,7 +7,7 @@
 #include "bmojo/base/printable.h"
 #include "bmojo/kernels/cpu.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 void add_engine_flags(CLI::App& verb, EngineChoice& choice) {
   verb.add_option("--model", choice.model, "Checkpoint folder, or a run's")
@@ -26,11 +26,12 @@ void cap_instruction_set() {
   if (const char* name = std::getenv("BMOJO_SIMD")) kernels::cap_target(name);
 }
 
-void check_ids(const std::vector<int64_t>& ids, const Config& config, const std::string& subject) {
-  require(!ids.empty(), "{}: ids must hold at least one id, got none", subject);
+void check_ids(const std::vector<int64_t>& ids, const model::Config& config,
+               const std::string& subject) {
+  base::require(!ids.empty(), "{}: ids must hold at least one id, got none", subject);
   for (const auto id : ids)
-    require(id >= 0 && id < config.vocab_size, "{}: ids must be from 0 to {}, got {}", subject,
-            config.vocab_size - 1, id);
+    base::require(id >= 0 && id < config.vocab_size, "{}: ids must be from 0 to {}, got {}",
+                  subject, config.vocab_size - 1, id);
 }
 
 std::vector<int64_t> parse_ids(std::string_view text) {
@@ -38,18 +39,18 @@ std::vector<int64_t> parse_ids(std::string_view text) {
   for (const char *at = text.data(), *end = at + text.size();; ++at) {
     int64_t id = 0;
     const auto [next, error] = std::from_chars(at, end, id);
-    require(error == std::errc() && (next == end || *next == ','),
-            "--ids: must be whole numbers like 1,2,3, got {}", in_quotes(text));
+    base::require(error == std::errc() && (next == end || *next == ','),
+                  "--ids: must be whole numbers like 1,2,3, got {}", base::in_quotes(text));
     ids.push_back(id);
     if (next == end) return ids;
     at = next;
   }
 }
 
-void require_vocabulary(const Task& task, const Config& config) {
-  require(task.vocab_size == config.vocab_size,
-          "--task: vocabulary must be the model's = {}, got {}", config.vocab_size,
-          task.vocab_size);
+void require_vocabulary(const data::Task& task, const model::Config& config) {
+  base::require(task.vocab_size == config.vocab_size,
+                "--task: vocabulary must be the model's = {}, got {}", config.vocab_size,
+                task.vocab_size);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -15,7 +15,7 @@
 // Verbs that run a model are written once, over eval::LanguageModel, and linked into both programs:
 // `bmojo` opens it with the native engine, `bmojo-torch` with torch.
 
-namespace bmojo {
+namespace bmojo::cli {
 
 void add_score_verb(CLI::App& app);
 void add_eval_verb(CLI::App& app);
@@ -36,8 +36,8 @@ void add_engine_flags(CLI::App& verb, EngineChoice& choice);
 std::unique_ptr<eval::LanguageModel> open_model(const EngineChoice& choice, int64_t threads);
 
 // `explain --realization`, which bmojo-torch alone can tell, and the table of what it told.
-Json explain_realization(const EngineChoice& choice, const Batch& sequence);
-void print_realization(const Json& told);
+base::Json explain_realization(const EngineChoice& choice, const data::Batch& sequence);
+void print_realization(const base::Json& told);
 
 // Runs a verb's body under BMOJO_SIMD; an engine's own exceptions become one line.
 void run_verb(const std::function<void()>& verb);
@@ -47,9 +47,10 @@ void cap_instruction_set();
 std::vector<int64_t> parse_ids(std::string_view text);
 
 // Error naming `subject` where an id is not of the vocabulary, or there is none.
-void check_ids(const std::vector<int64_t>& ids, const Config& config, const std::string& subject);
+void check_ids(const std::vector<int64_t>& ids, const model::Config& config,
+               const std::string& subject);
 
 // Error where a task of `--task` has other ids than the model.
-void require_vocabulary(const Task& task, const Config& config);
+void require_vocabulary(const data::Task& task, const model::Config& config);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

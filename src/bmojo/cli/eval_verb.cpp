@@ -9,7 +9,7 @@
 #include "bmojo/eval/evaluate.h"
 #include "bmojo/model/checkpoint.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 struct Options {
@@ -21,14 +21,14 @@ struct Options {
 };
 
 void eval_task(const eval::LanguageModel& model, const Options& options) {
-  const auto task = parse_task(options.task);
+  const auto task = data::parse_task(options.task);
   require_vocabulary(task, model.config());
   eval::Score total;
-  Progress progress("eval", "sequences", options.common.quiet);
+  base::Progress progress("eval", "sequences", options.common.quiet);
   for (int64_t done = 0; done < options.sequences;) {
     const int64_t rows = std::min(options.batch, options.sequences - done);
     const auto seed = static_cast<uint64_t>(options.common.seed);
-    total += eval::evaluate(model, draw(task, seed, Split::test, done, rows));
+    total += eval::evaluate(model, data::draw(task, seed, data::Split::test, done, rows));
     done += rows;
     progress.update(done, options.sequences);
   }
@@ -40,7 +40,7 @@ void eval_task(const eval::LanguageModel& model, const Options& options) {
                        {"loss", total.loss()},
                        {"held", total.held()}});
   fmt::print("{}\naccuracy {:.2f} % of {} answers, loss {:.4f}\n", task.text,
-             100 * total.accuracy(), grouped(total.num_scored), total.loss());
+             100 * total.accuracy(), base::grouped(total.num_scored), total.loss());
   std::vector<std::string> shares;
   for (const auto share : total.held()) shares.push_back(fmt::format("{:.1f} %", 100 * share));
   if (!shares.empty())
@@ -48,19 +48,20 @@ void eval_task(const eval::LanguageModel& model, const Options& options) {
 }
 
 void eval_text(const eval::LanguageModel& model, const Options& options) {
-  const TokenData data({options.data.begin(), options.data.end()});
+  const data::TokenData data({options.data.begin(), options.data.end()});
   // A model of the data's own tokenizer may have room for more ids.
-  const bool is_known = require_tokenizer_of(checkpoint_folder(options.choice.model), data);
+  const bool is_known =
+      data::require_tokenizer_of(model::checkpoint_folder(options.choice.model), data);
   const int64_t own = model.config().vocab_size;
-  require(data.vocab_size() == own || (is_known && data.vocab_size() < own),
-          "--data: vocabulary must be the model's = {}, got {}", own, data.vocab_size());
-  Progress progress("eval", "tok", options.common.quiet);
+  base::require(data.vocab_size() == own || (is_known && data.vocab_size() < own),
+                "--data: vocabulary must be the model's = {}, got {}", own, data.vocab_size());
+  base::Progress progress("eval", "tok", options.common.quiet);
   const auto [total, by_position] = eval::evaluate_text(
       model, data, [&](int64_t done) { progress.update(done, data.num_tokens()); });
-  require(total.num_scored > 0, "--data: must hold a token to predict, got none");
+  base::require(total.num_scored > 0, "--data: must hold a token to predict, got none");
   const double bits = total.nats / std::numbers::ln2 / static_cast<double>(data.num_bytes());
   const auto low = [](size_t i) { return i == 0 ? 0 : int64_t{1} << (i - 1); };
-  Json rows = Json::array();
+  base::Json rows = base::Json::array();
   for (size_t i = 0; i < by_position.size(); ++i)
     if (by_position[i].num_scored > 0)
       rows.push_back({{"from", low(i)},
@@ -74,17 +75,18 @@ void eval_text(const eval::LanguageModel& model, const Options& options) {
                        {"tokens", total.num_scored},
                        {"by_position", rows}});
   fmt::print("loss {:.4f} nats a token, perplexity {:.3f}, {:.4f} bits a byte, {} tokens\n",
-             total.loss(), std::exp(total.loss()), bits, grouped(total.num_scored));
+             total.loss(), std::exp(total.loss()), bits, base::grouped(total.num_scored));
   fmt::print("\nposition in the document      loss      tokens\n");
   for (const auto& row : rows)
-    fmt::print("{:>11} … {:<11}  {:>8.4f}  {:>10}\n", grouped(row["from"]),
-               grouped(row["to"].get<int64_t>() - 1), row["loss"].get<double>(),
-               grouped(row["tokens"]));
+    fmt::print("{:>11} … {:<11}  {:>8.4f}  {:>10}\n", base::grouped(row["from"]),
+               base::grouped(row["to"].get<int64_t>() - 1), row["loss"].get<double>(),
+               base::grouped(row["tokens"]));
 }
 
 void run_eval(const Options& options) {
-  require(options.task.empty() != options.data.empty(), "eval: --task or --data is needed, got {}",
-          options.task.empty() ? "neither" : "both");
+  base::require(options.task.empty() != options.data.empty(),
+                "eval: --task or --data is needed, got {}",
+                options.task.empty() ? "neither" : "both");
   auto choice = options.choice;
   if (!options.task.empty()) choice.sequences = std::min(options.batch, options.sequences);
   const auto model = open_model(choice, options.common.threads);
@@ -109,4 +111,4 @@ void add_eval_verb(CLI::App& app) {
   verb->callback([options] { run_verb([&] { run_eval(*options); }); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -10,7 +10,7 @@
 #include "bmojo/cli/script.h"
 #include "bmojo/eval/explain.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 constexpr int64_t kNotGiven = -1;
@@ -24,34 +24,37 @@ struct Options {
 };
 
 void check(const Options& options) {
-  require(options.task.empty() != options.ids.empty(), "explain: --task or --ids is needed, got {}",
-          options.task.empty() ? "neither" : "both");
-  require(options.number == kNotGiven || !options.task.empty(),
-          "explain: --number cannot be given with --ids; it counts the sequences of a --task");
-  require(options.layer == kNotGiven || !options.realization,
-          "explain: --layer cannot be given with --realization; it shows every layer");
+  base::require(options.task.empty() != options.ids.empty(),
+                "explain: --task or --ids is needed, got {}",
+                options.task.empty() ? "neither" : "both");
+  base::require(
+      options.number == kNotGiven || !options.task.empty(),
+      "explain: --number cannot be given with --ids; it counts the sequences of a --task");
+  base::require(options.layer == kNotGiven || !options.realization,
+                "explain: --layer cannot be given with --realization; it shows every layer");
 }
 
-Batch given_sequence(const std::vector<int64_t>& ids) {
-  auto batch = empty_batch(1, std::ssize(ids), /*with_documents=*/false);
+data::Batch given_sequence(const std::vector<int64_t>& ids) {
+  auto batch = data::empty_batch(1, std::ssize(ids), /*with_documents=*/false);
   batch.ids = ids;
-  std::ranges::fill(batch.targets, kNotScored);
+  std::ranges::fill(batch.targets, data::kNotScored);
   return batch;
 }
 
 // {"task", "ids", "targets"} and the sequence to tell of.
-std::pair<Json, Batch> sequence_given(const Options& options, const Config& config) {
-  Json told = {{"task", nullptr}, {"ids", nullptr}};
-  Batch sequence;
+std::pair<base::Json, data::Batch> sequence_given(const Options& options,
+                                                  const model::Config& config) {
+  base::Json told = {{"task", nullptr}, {"ids", nullptr}};
+  data::Batch sequence;
   if (options.task.empty()) {
     const auto ids = parse_ids(options.ids);
     check_ids(ids, config, "--ids");
     sequence = given_sequence(ids);
   } else {
-    const auto task = parse_task(options.task);
+    const auto task = data::parse_task(options.task);
     require_vocabulary(task, config);
-    sequence = draw(task, static_cast<uint64_t>(options.common.seed), Split::test,
-                    std::max<int64_t>(options.number, 0), 1);
+    sequence = data::draw(task, static_cast<uint64_t>(options.common.seed), data::Split::test,
+                          std::max<int64_t>(options.number, 0), 1);
     told["task"] = task.text;
     told["targets"] = sequence.targets;
   }
@@ -60,22 +63,22 @@ std::pair<Json, Batch> sequence_given(const Options& options, const Config& conf
 }
 
 // The part of an answer that tells of a layer; null where the layer has no attention.
-const Json& at_layer(const Json& answer, int64_t layer) {
-  static const Json kNone;
+const base::Json& at_layer(const base::Json& answer, int64_t layer) {
+  static const base::Json kNone;
   const auto& layers = answer["layers"];
-  const auto layer =
-      std::ranges::find_if(layers, [&](const Json& each) { return each["layer"] == layer; });
-  return layer == layers.end() ? kNone : *layer;
+  const auto part =
+      std::ranges::find_if(layers, [&](const base::Json& each) { return each["layer"] == layer; });
+  return part == layers.end() ? kNone : *part;
 }
 
-std::string largest_key(const Json& at) {
+std::string largest_key(const base::Json& at) {
   if (at.is_null()) return fmt::format("{:>8} {:>9}  {:>6}", "-", "", "");
   const auto& key = at["keys"][0];
   return fmt::format("{:>8} {:>9}  {:>6.3f}", key["memory"].get<std::string>(),
                      key["position"].get<int64_t>(), key["weight"].get<double>());
 }
 
-void print_answers(const Json& told, int64_t layer) {
+void print_answers(const base::Json& told, int64_t layer) {
   fmt::print("{:>9} {:>7} {:>9}  {:>11}  {:>4}  {:>18}  {:>6}\n", "position", "due", "predicted",
              "probability", "held", "largest key", "weight");
   for (const auto& answer : told["answers"]) {
@@ -91,14 +94,14 @@ void print_answers(const Json& told, int64_t layer) {
   }
 }
 
-void print_table(const Json& told, int64_t layer) {
+void print_table(const base::Json& told, int64_t layer) {
   const auto& answers = told["answers"];
-  const auto length = grouped(std::ssize(told["ids"]));
+  const auto length = base::grouped(std::ssize(told["ids"]));
   if (told["task"].is_null()) {
     fmt::print("{} tokens; what comes next, and what layer {} attends to\n\n", length, layer);
   } else {
     const auto right = std::ranges::count_if(
-        answers, [](const Json& answer) { return answer["due"] == answer["predicted"]; });
+        answers, [](const base::Json& answer) { return answer["due"] == answer["predicted"]; });
     fmt::print("{}\n{} of {} answers right; what layer {} attends to\n\n",
                told["task"].get<std::string>(), right, answers.size(), layer);
   }
@@ -106,14 +109,14 @@ void print_table(const Json& told, int64_t layer) {
   fmt::print("\n");
   for (const auto& each : told["layers"])
     fmt::print("layer {}, {}: {} of {} tokens kept, {} let go\n", each["layer"].get<int64_t>(),
-               each["kind"].get<std::string>(), grouped(std::ssize(each["kept"])), length,
-               grouped(std::ssize(each["dropped"])));
+               each["kind"].get<std::string>(), base::grouped(std::ssize(each["kept"])), length,
+               base::grouped(std::ssize(each["dropped"])));
 }
 
-void print_all_layers(const Json& told) {
+void print_all_layers(const base::Json& told) {
   fmt::print("{}{} tokens, layer by layer\n",
              told["task"].is_null() ? "" : told["task"].get<std::string>() + "\n",
-             grouped(std::ssize(told["ids"])));
+             base::grouped(std::ssize(told["ids"])));
   print_realization(told);
 }
 
@@ -123,8 +126,8 @@ void run_explain(const Options& options) {
   if (!options.out.empty()) script = find_script("explain");
   const auto model = open_model(options.choice, options.common.threads);
   const auto& config = model->config();
-  require(options.layer < config.num_layers, "--layer: must be from 0 to {}, got {}",
-          config.num_layers - 1, options.layer);
+  base::require(options.layer < config.num_layers, "--layer: must be from 0 to {}, got {}",
+                config.num_layers - 1, options.layer);
   const int64_t layer = options.layer == kNotGiven ? eval::telling_layer(config) : options.layer;
   auto [told, sequence] = sequence_given(options, config);
   told.update(options.realization ? explain_realization(options.choice, sequence)
@@ -133,7 +136,7 @@ void run_explain(const Options& options) {
     const auto what =
         options.realization ? std::string("--realization") : fmt::format("--layer={}", layer);
     const auto messages = run_script(*script, {"--out=" + options.out, what}, told.dump());
-    if (!options.common.quiet) print_stderr(messages);
+    if (!options.common.quiet) base::print_stderr(messages);
   }
   if (options.common.json) return print_json(told);
   options.realization ? print_all_layers(told) : print_table(told, layer);
@@ -165,4 +168,4 @@ void add_explain_verb(CLI::App& app) {
   verb->callback([options] { run_verb([&] { run_explain(*options); }); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -22,7 +22,7 @@
 // Shapes: L tokens of a call, T of the sequence, D width, E channels, N states, H heads, d head
 // size.
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 using eval::kKinds, eval::kMemories;
@@ -62,24 +62,24 @@ struct TimeConstants {
     return std::pow(10, kFirstDecade + (static_cast<double>(bin) + 0.5) / kFine);
   }
 
-  Json json(int64_t window) const {
+  base::Json json(int64_t window) const {
     const auto shown = counts.view({-1, kFine / kShown}).sum(1);
     const double total = shown.sum().item<double>();
-    Json edges = Json::array(), shares = Json::array();
+    base::Json edges = base::Json::array(), shares = base::Json::array();
     for (int64_t i = 0; i <= shown.size(0); ++i)
       edges.push_back(std::pow(10, kFirstDecade + static_cast<double>(i) / kShown));
     for (int64_t i = 0; i < shown.size(0); ++i) shares.push_back(shown[i].item<int64_t>());
-    return {
-        {"poles", shown.sum().item<int64_t>()},
-        {"least", least},
-        {"tenth", quantile(0.1)},
-        {"median", quantile(0.5)},
-        {"nine_tenths", quantile(0.9)},
-        {"most", most},
-        {"below_one", static_cast<double>(below_one) / total},
-        {"beyond_window", window > 0 ? Json(static_cast<double>(beyond_window) / total) : Json()},
-        {"edges", edges},
-        {"counts", shares}};
+    return {{"poles", shown.sum().item<int64_t>()},
+            {"least", least},
+            {"tenth", quantile(0.1)},
+            {"median", quantile(0.5)},
+            {"nine_tenths", quantile(0.9)},
+            {"most", most},
+            {"below_one", static_cast<double>(below_one) / total},
+            {"beyond_window",
+             window > 0 ? base::Json(static_cast<double>(beyond_window) / total) : base::Json()},
+            {"edges", edges},
+            {"counts", shares}};
   }
 };
 
@@ -111,8 +111,8 @@ struct MemoryParts {
     error = std::max(error, rest.abs().max().item<double>());
   }
 
-  Json json() const {
-    Json weights = Json::object(), parts = Json::object();
+  base::Json json() const {
+    base::Json weights = base::Json::object(), parts = base::Json::object();
     for (size_t i = 0; i < kMemories.size(); ++i) {
       weights[kMemories[i]] = weight[i] / num_weights;
       parts[kMemories[i]] = along[i] / energy;
@@ -148,7 +148,7 @@ double variance(const std::vector<Vector>& all) {
 
 // How white the channels are: how many the test does not refuse, the median of its statistic, and
 // the root mean square over channels of the autocorrelation at each lag.
-Json whiteness(const std::vector<Vector>& all, double variance_of_outputs) {
+base::Json whiteness(const std::vector<Vector>& all, double variance_of_outputs) {
   int64_t num_white = 0;
   Vector statistics, square(kLags);
   for (const auto& series : all) {
@@ -169,7 +169,7 @@ Json whiteness(const std::vector<Vector>& all, double variance_of_outputs) {
 
 // y [T, D] is what the SSM of a layer put out. The first tokens, which are predicted from nothing,
 // are left out on every side.
-Json innovations_json(const at::Tensor& y, const Config& config) {
+base::Json innovations_json(const at::Tensor& y, const model::Config& config) {
   const int64_t T = y.size(0), D = y.size(1), k = config.predictor_taps;
   const auto wide = y.to(at::kDouble).unsqueeze(0);
   const auto error = nn::prediction_error({.y = wide,
@@ -206,29 +206,30 @@ struct Study {
                 model.parameter(fmt::format("layers.{}.attention.o_proj.weight", layer)));
   }
 
-  Json json(size_t layer, const Config& config) const {
+  base::Json json(size_t layer, const model::Config& config) const {
     const auto kind = config.kind(static_cast<int64_t>(layer));
-    return {{"layer", layer},
-            {"kind", kKinds[static_cast<size_t>(kind)]},
-            {"time_constants",
-             kind == LayerKind::attention ? Json() : time_constants.json(config.window)},
-            {"memories", kind == LayerKind::ssm ? Json() : parts.json()},
-            {"whiteness", outputs.empty() ? Json() : innovations_json(at::cat(outputs), config)}};
+    return {
+        {"layer", layer},
+        {"kind", kKinds[static_cast<size_t>(kind)]},
+        {"time_constants",
+         kind == model::LayerKind::attention ? base::Json() : time_constants.json(config.window)},
+        {"memories", kind == model::LayerKind::ssm ? base::Json() : parts.json()},
+        {"whiteness", outputs.empty() ? base::Json() : innovations_json(at::cat(outputs), config)}};
   }
 };
 
 void require_finite(const nn::Output& out) {
   if (!out.hidden.isfinite().all().item<bool>())
-    throw RunError("explain: hidden states must be finite, got NaN or infinity");
+    throw base::RunError("explain: hidden states must be finite, got NaN or infinity");
 }
 
 // Reads a sequence segment by segment, the memories carried on, and shows each to `visit`.
-void read_segments(const nn::Model& model, const Batch& sequence, nn::CallOptions call,
+void read_segments(const nn::Model& model, const data::Batch& sequence, nn::CallOptions call,
                    const std::function<void(const nn::Output& out)>& visit) {
   nn::State state;
   for (int64_t from = 0; from < sequence.length; from += eval::kEvalSegment) {
     const int64_t count = std::min(eval::kEvalSegment, sequence.length - from);
-    const auto part = columns(sequence, from, count);
+    const auto part = data::columns(sequence, from, count);
     call.wanted = train::wanted_of(model.config(), part);
     auto out = model.forward(train::tensor_of(part, part.ids), state, call);
     visit(out);
@@ -239,14 +240,16 @@ void read_segments(const nn::Model& model, const Batch& sequence, nn::CallOption
 
 }  // namespace
 
-Json explain_realization(const EngineChoice& choice, const Batch& sequence) {
+base::Json explain_realization(const EngineChoice& choice, const data::Batch& sequence) {
   const auto model = load_model(choice.model, choice.set);
   const auto& config = model.config();
-  require(config.has_ssm() && config.has_attention(),
-          "explain: --realization needs a model with an SSM and with attention, got layers {}",
-          config.pattern);
-  require(sequence.length >= kLeastTokens,
-          "explain: --realization needs at least {} tokens, got {}", kLeastTokens, sequence.length);
+  base::require(
+      config.has_ssm() && config.has_attention(),
+      "explain: --realization needs a model with an SSM and with attention, got layers {}",
+      config.pattern);
+  base::require(sequence.length >= kLeastTokens,
+                "explain: --realization needs at least {} tokens, got {}", kLeastTokens,
+                sequence.length);
   torch::NoGradGuard no_grad;
   std::vector<Study> studies(model.layers().size());
   nn::CallOptions call;
@@ -255,7 +258,7 @@ Json explain_realization(const EngineChoice& choice, const Batch& sequence) {
     require_finite(out);
     for (size_t i = 0; i < studies.size(); ++i) studies[i].add(out, i, model);
   });
-  Json layers = Json::array();
+  base::Json layers = base::Json::array();
   for (size_t i = 0; i < studies.size(); ++i) layers.push_back(studies[i].json(i, config));
   return {{"memory",
            {{"eidetic_tokens", config.eidetic_tokens},
@@ -268,22 +271,23 @@ Json explain_realization(const EngineChoice& choice, const Batch& sequence) {
 
 namespace {
 
-std::string percent(const Json& share) {
+std::string percent(const base::Json& share) {
   return share.is_number() ? fmt::format("{:.1f} %", 100 * share.get<double>()) : "-";
 }
 
 // At least three.
-std::string digits(const Json& x) {
+std::string digits(const base::Json& x) {
   if (!x.is_number()) return "-";
   const double value = x.get<double>();
   return value < 1000 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
 }
 
 // A table of the layers that have `part`; nothing where none has.
-void print_part(const Json& told, const char* part, const std::string& title,
-                const std::string& header, const std::function<void(const Json&)>& row) {
+void print_part(const base::Json& told, const char* part, const std::string& title,
+                const std::string& header, const std::function<void(const base::Json&)>& row) {
   const auto& layers = told["layers"];
-  if (std::ranges::all_of(layers, [&](const Json& each) { return each[part].is_null(); })) return;
+  if (std::ranges::all_of(layers, [&](const base::Json& each) { return each[part].is_null(); }))
+    return;
   fmt::print("\n{}\n\n{}\n", title, header);
   for (const auto& each : layers) {
     if (each[part].is_null()) continue;
@@ -292,7 +296,7 @@ void print_part(const Json& told, const char* part, const std::string& title,
   }
 }
 
-void print_whiteness(const Json& found) {
+void print_whiteness(const base::Json& found) {
   bool first = true;
   for (const auto& [key, name] : {std::pair{"outputs", "outputs y"},
                                   {"innovations", "innovations"},
@@ -309,13 +313,13 @@ void print_whiteness(const Json& found) {
 
 }  // namespace
 
-void print_realization(const Json& told) {
+void print_realization(const base::Json& told) {
   print_part(told, "time_constants", "time constants of the poles exp(dt A), in tokens",
              fmt::format("{:>5}  {:<9}{:>12} {:>9} {:>9} {:>9} {:>9} {:>11}", "layer", "kind",
                          "poles", "10 %", "median", "90 %", "below 1", "> window"),
-             [](const Json& found) {
+             [](const base::Json& found) {
                fmt::print("{:>12} {:>9} {:>9} {:>9} {:>9} {:>11}\n",
-                          grouped(found["poles"].get<int64_t>()), digits(found["tenth"]),
+                          base::grouped(found["poles"].get<int64_t>()), digits(found["tenth"]),
                           digits(found["median"]), digits(found["nine_tenths"]),
                           percent(found["below_one"]), percent(found["beyond_window"]));
              });
@@ -324,7 +328,7 @@ void print_realization(const Json& told) {
       fmt::format("{:>16}{:^26}  {:>22}\n", "", "weight of its keys", "part of the output") +
           fmt::format("{:>5}  {:<9}{:>8} {:>8} {:>8}  {:>8} {:>8} {:>8}  {:>8}", "layer", "kind",
                       "eidetic", "fading", "window", "eidetic", "fading", "window", "off by"),
-      [](const Json& found) {
+      [](const base::Json& found) {
         for (const auto* key : {"weight", "output"}) {
           for (const auto* memory : kMemories) fmt::print("{:>8} ", percent(found[key][memory]));
           fmt::print(" ");
@@ -340,4 +344,4 @@ void print_realization(const Json& told) {
              print_whiteness);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -14,7 +14,7 @@
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/hugging_face.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 struct Options {
@@ -27,16 +27,16 @@ void print_export(const Options& options, std::string_view model_type, std::stri
                   std::string_view what) {
   if (options.common.json)
     return print_json({{"out", options.out}, {"model_type", model_type}, {"dtype", dtype}});
-  fmt::print("{}: {}, {}\n", printable(options.out), dtype, what);
+  fmt::print("{}: {}, {}\n", base::printable(options.out), dtype, what);
 }
 
 void export_packed(const Options& options) {
-  require(options.dtype != "f16", "--dtype: must be f32 or bf16 with --packed, got 'f16'");
+  base::require(options.dtype != "f16", "--dtype: must be f32 or bf16 with --packed, got 'f16'");
   kernels::require_simd();
-  ThreadPool pool(threads_of(static_cast<int>(options.common.threads)));
-  Progress progress("export", "arrays", options.common.quiet);
+  base::ThreadPool pool(base::threads_of(static_cast<int>(options.common.threads)));
+  base::Progress progress("export", "arrays", options.common.quiet);
   const auto packed = infer::write_packed_folder(
-      checkpoint_folder(options.folder), options.out, kernels::weight_type_of(options.dtype),
+      model::checkpoint_folder(options.folder), options.out, kernels::weight_type_of(options.dtype),
       kernels::ParallelFor(pool), [&](int64_t done, int64_t total) {
         check_interrupted();
         progress.update(done, total);
@@ -47,12 +47,12 @@ void export_packed(const Options& options) {
 void export_plain(const Options& options) {
   const std::string dtype = options.dtype.empty() ? "f32" : options.dtype;
   const auto model_type = [&] {
-    Progress progress("export", "B", options.common.quiet);
-    return export_checkpoint(checkpoint_folder(options.folder), options.out, dtype_of(dtype),
-                             [&](int64_t done, int64_t total) {
-                               check_interrupted();
-                               progress.update(done, total);
-                             });
+    base::Progress progress("export", "B", options.common.quiet);
+    return model::export_checkpoint(model::checkpoint_folder(options.folder), options.out,
+                                    model::dtype_of(dtype), [&](int64_t done, int64_t total) {
+                                      check_interrupted();
+                                      progress.update(done, total);
+                                    });
   }();
   print_export(options, model_type, dtype,
                model_type == "bmojo" ? "native (no Hugging Face model is exactly this config)"
@@ -60,9 +60,9 @@ void export_plain(const Options& options) {
 }
 
 void run_export(const Options& options) {
-  require(options.dtype.empty() || options.dtype == "f32" || options.dtype == "bf16" ||
-              options.dtype == "f16",
-          "--dtype: must be f32, bf16 or f16, got {}", in_quotes(options.dtype));
+  base::require(options.dtype.empty() || options.dtype == "f32" || options.dtype == "bf16" ||
+                    options.dtype == "f16",
+                "--dtype: must be f32, bf16 or f16, got {}", base::in_quotes(options.dtype));
   defer_interrupts();
   options.packed ? export_packed(options) : export_plain(options);
 }
@@ -87,4 +87,4 @@ void add_export_verb(CLI::App& app) {
   verb->callback([options] { run_export(*options); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

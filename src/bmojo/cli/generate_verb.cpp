@@ -18,7 +18,7 @@
 #include "bmojo/eval/prompt.h"
 #include "bmojo/model/checkpoint.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 struct Options {
@@ -36,9 +36,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 std::string read_all(const std::string& path) {
-  if (path != "-") return read_text(path);
+  if (path != "-") return base::read_text(path);
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
-  if (std::cin.bad()) throw RunError("stdin: reading failed");
+  if (std::cin.bad()) throw base::RunError("stdin: reading failed");
   return text;
 }
 
@@ -52,7 +52,8 @@ struct Prompt {
   bool is_text = false;
 };
 
-Prompt prompt_of(const Options& options, const Config& config, const Tokenizer* tokenizer) {
+Prompt prompt_of(const Options& options, const model::Config& config,
+                 const data::Tokenizer* tokenizer) {
   if (num_prompts(options) == 0) return {{}, tokenizer != nullptr};
   if (options.ids) {
     const auto ids = parse_ids(*options.ids);
@@ -61,24 +62,26 @@ Prompt prompt_of(const Options& options, const Config& config, const Tokenizer* 
   }
   const auto* flag = options.prompt ? "--prompt" : "--prompt-file";
   const auto text = options.prompt ? *options.prompt : read_all(options.prompt_file);
-  require(tokenizer != nullptr,
-          "{}: needs a tokenizer, got none in the model's folder; give --tokenizer or --ids", flag);
+  base::require(tokenizer != nullptr,
+                "{}: needs a tokenizer, got none in the model's folder; give --tokenizer or --ids",
+                flag);
   const auto ids = options.state_in.empty() ? eval::prompt_ids(config, *tokenizer, text, flag)
                                             : eval::further_ids(*tokenizer, text, flag);
   check_ids(ids, config, flag);
   return {ids, true};
 }
 
-Json to_json(const eval::Generated& sample, bool with_text, size_t num_prompt) {
-  Json json = {{"text", with_text ? Json(replace_utf8_faults(sample.text)) : Json()},
-               {"ids", sample.ids},
-               {"logprobs", sample.logprobs},
-               {"finish", sample.finish},
-               {"prompt_tokens", num_prompt},
-               {"reprocessed_tokens", 0}};
+base::Json to_json(const eval::Generated& sample, bool with_text, size_t num_prompt) {
+  base::Json json = {
+      {"text", with_text ? base::Json(data::replace_utf8_faults(sample.text)) : base::Json()},
+      {"ids", sample.ids},
+      {"logprobs", sample.logprobs},
+      {"finish", sample.finish},
+      {"prompt_tokens", num_prompt},
+      {"reprocessed_tokens", 0}};
   if (sample.alternatives.empty()) return json;
   for (const auto& alternatives : sample.alternatives) {
-    Json row = Json::array();
+    base::Json row = base::Json::array();
     for (const auto& [id, logprob] : alternatives)
       row.push_back({{"id", id}, {"logprob", logprob}});
     json["top_logprobs"].push_back(row);
@@ -97,27 +100,29 @@ void show(std::string_view text) {
 
 void check(const Options& options) {
   const int given = num_prompts(options);
-  require(given == 1 || (given == 0 && !options.state_in.empty()),
-          "generate: --prompt, --prompt-file or --ids is needed, got {}",
-          given == 0 ? "none" : "more than one");
-  require(options.state_out.empty() || options.num_samples == 1,
-          "--state-out: keeps one continuation, got --num-samples {}", options.num_samples);
-  require(
+  base::require(given == 1 || (given == 0 && !options.state_in.empty()),
+                "generate: --prompt, --prompt-file or --ids is needed, got {}",
+                given == 0 ? "none" : "more than one");
+  base::require(options.state_out.empty() || options.num_samples == 1,
+                "--state-out: keeps one continuation, got --num-samples {}", options.num_samples);
+  base::require(
       options.choice.engine == "native" || (options.state_in.empty() && options.state_out.empty()),
       "{}: needs --engine native, got {}", options.state_out.empty() ? "--state-in" : "--state-out",
       options.choice.engine);
 }
 
-std::unique_ptr<Tokenizer> tokenizer_for(const Options& options, const Config& config) {
+std::unique_ptr<data::Tokenizer> tokenizer_for(const Options& options,
+                                               const model::Config& config) {
   const bool is_own = options.tokenizer.empty();
-  auto tokenizer = is_own ? tokenizer_of(checkpoint_folder(options.choice.model), config.vocab_size)
-                          : load_tokenizer(options.tokenizer);
-  require(tokenizer == nullptr || tokenizer->vocab_size() <= config.vocab_size,
-          "{}: vocabulary must be at most the model's = {}, got {}",
-          is_own ? "the model's tokenizer" : "--tokenizer", config.vocab_size,
-          tokenizer == nullptr ? 0 : tokenizer->vocab_size());
-  require(options.how.stop.empty() || tokenizer != nullptr,
-          "--stop: needs a tokenizer, got none in the model's folder; give --tokenizer");
+  auto tokenizer =
+      is_own ? data::tokenizer_of(model::checkpoint_folder(options.choice.model), config.vocab_size)
+             : data::load_tokenizer(options.tokenizer);
+  base::require(tokenizer == nullptr || tokenizer->vocab_size() <= config.vocab_size,
+                "{}: vocabulary must be at most the model's = {}, got {}",
+                is_own ? "the model's tokenizer" : "--tokenizer", config.vocab_size,
+                tokenizer == nullptr ? 0 : tokenizer->vocab_size());
+  base::require(options.how.stop.empty() || tokenizer != nullptr,
+                "--stop: needs a tokenizer, got none in the model's folder; give --tokenizer");
   return tokenizer;
 }
 
@@ -158,12 +163,12 @@ void run_generate(const Options& options) {
     if (!options.state_out.empty()) model->save(from, options.state_out);
     check_interrupted();
   }
-  if (options.common.quiet || !is_live_terminal()) return;
-  print_stderr(fmt::format(
+  if (options.common.quiet || !base::is_live_terminal()) return;
+  base::print_stderr(fmt::format(
       "{} tokens read at {:.0f} a second, {} written at {:.1f} a second, {} of memory\n",
       prompt.ids.size(), static_cast<double>(prompt.ids.size()) / prefill, written,
       static_cast<double>(written) / seconds_since(decode_start),
-      si(static_cast<double>(process_memory("VmHWM")), "B")));
+      base::si(static_cast<double>(base::process_memory("VmHWM")), "B")));
 }
 
 void add_sampling_flags(CLI::App& verb, Options& options) {
@@ -231,4 +236,4 @@ void add_generate_verb(CLI::App& app) {
   });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -10,7 +10,7 @@
 #include "bmojo/model/hugging_face.h"
 #include "bmojo/model/tensors.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 struct Options {
@@ -21,19 +21,20 @@ struct Options {
 void run_import(const Options& options) {
   defer_interrupts();
   const auto imported = [&] {
-    Progress progress("import", "B", options.common.quiet);
-    return import_hugging_face(options.source, options.out, [&](int64_t done, int64_t total) {
-      check_interrupted();
-      progress.update(done, total);
-    });
+    base::Progress progress("import", "B", options.common.quiet);
+    return model::import_hugging_face(options.source, options.out,
+                                      [&](int64_t done, int64_t total) {
+                                        check_interrupted();
+                                        progress.update(done, total);
+                                      });
   }();
-  const int64_t parameters = count_parameters(imported.config);
+  const int64_t parameters = model::count_parameters(imported.config);
   if (options.common.json) {
     print_json(
         {{"out", options.out}, {"model_type", imported.model_type}, {"parameters", parameters}});
   } else {
-    fmt::print("{}: {}, {} parameters\n", printable(options.out), imported.model_type,
-               grouped(parameters));
+    fmt::print("{}: {}, {} parameters\n", base::printable(options.out), imported.model_type,
+               base::grouped(parameters));
   }
 }
 
@@ -52,4 +53,4 @@ void add_import_verb(CLI::App& app) {
   verb->callback([options] { run_import(*options); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -20,7 +20,7 @@
 
 // What a model remembers now.
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace fs = std::filesystem;
 namespace {
 
@@ -60,19 +60,19 @@ double norm_of(const std::vector<float>& numbers) {
 
 // What the report says of a layer; a span without positions is empty.
 struct Layer {
-  LayerKind kind;
+  model::LayerKind kind;
   memory::Span window, fading;
   std::optional<double> h_norm;
   std::vector<Member> eidetic;
 };
 
-Layer describe(const infer::Snapshot& snapshot, int64_t i, const Tokenizer* tokenizer) {
+Layer describe(const infer::Snapshot& snapshot, int64_t i, const data::Tokenizer* tokenizer) {
   const auto& config = snapshot.origin.config;
   const auto& state = snapshot.state.layers[static_cast<size_t>(i)];
   const int64_t t = snapshot.state.position;
   Layer layer{config.kind(i), {0, -1}, {0, -1}, {}, members_of(state)};
-  if (layer.kind != LayerKind::attention) layer.h_norm = norm_of(state.ssm);
-  if (layer.kind != LayerKind::ssm) {
+  if (layer.kind != model::LayerKind::attention) layer.h_norm = norm_of(state.ssm);
+  if (layer.kind != model::LayerKind::ssm) {
     const infer::MemoryShape shape(config, i);
     layer.window = {t - shape.window.num_rows(t), t - 1};
     if (shape.fading.m_f > 0) layer.fading = shape.fading.keys(t, 1);
@@ -84,35 +84,37 @@ Layer describe(const infer::Snapshot& snapshot, int64_t i, const Tokenizer* toke
   return layer;
 }
 
-std::string_view name_of(LayerKind kind) {
-  return kind == LayerKind::bmojo ? "bmojo" : kind == LayerKind::ssm ? "ssm" : "attention";
+std::string_view name_of(model::LayerKind kind) {
+  return kind == model::LayerKind::bmojo ? "bmojo"
+         : kind == model::LayerKind::ssm ? "ssm"
+                                         : "attention";
 }
 
-Json span_json(const memory::Span& span) {
+base::Json span_json(const memory::Span& span) {
   if (span.count() == 0) return nullptr;
   return {{"first", span.first}, {"last", span.last}};
 }
 
-Json layer_json(const Layer& layer) {
-  Json eidetic = Json::array();
+base::Json layer_json(const Layer& layer) {
+  base::Json eidetic = base::Json::array();
   for (const auto& member : layer.eidetic)
     eidetic.push_back({{"position", member.position},
                        {"token", member.token},
-                       {"text", member.text ? Json(*member.text) : Json(nullptr)},
+                       {"text", member.text ? base::Json(*member.text) : base::Json(nullptr)},
                        {"innovation", member.innovation},
                        {"seen", member.seen},
                        {"kept", member.kept}});
   return {{"kind", name_of(layer.kind)},
           {"window", span_json(layer.window)},
           {"fading", span_json(layer.fading)},
-          {"fading_state_norm", layer.h_norm ? Json(*layer.h_norm) : Json(nullptr)},
+          {"fading_state_norm", layer.h_norm ? base::Json(*layer.h_norm) : base::Json(nullptr)},
           {"eidetic", eidetic}};
 }
 
 std::string span_text(const memory::Span& span) {
   if (span.count() == 0) return "none";
-  return fmt::format("{} … {} ({})", grouped(span.first), grouped(span.last),
-                     grouped(span.count()));
+  return fmt::format("{} … {} ({})", base::grouped(span.first), base::grouped(span.last),
+                     base::grouped(span.count()));
 }
 
 // Without blanks at its end.
@@ -122,17 +124,19 @@ void print_line(const std::string& line) {
 
 void print_layer(const Layer& layer, int64_t number, bool has_text) {
   fmt::print("\nlayer {}, {}\n", number, name_of(layer.kind));
-  if (layer.kind != LayerKind::ssm) print_row("  window", span_text(layer.window));
-  if (layer.kind == LayerKind::bmojo) print_row("  fading", span_text(layer.fading));
+  if (layer.kind != model::LayerKind::ssm) print_row("  window", span_text(layer.window));
+  if (layer.kind == model::LayerKind::bmojo) print_row("  fading", span_text(layer.fading));
   if (layer.h_norm) print_row("  norm of h", fmt::format("{:.6g}", *layer.h_norm));
   if (layer.eidetic.empty()) return;
   print_line(fmt::format("  eidetic {:>14} {:>9} {:>12}  {:<7}{}", "position", "token",
                          "innovation", "", has_text ? "text" : ""));
   for (const auto& member : layer.eidetic) {
     std::string text;
-    if (member.text) text = Json(*member.text).dump(-1, ' ', false, Json::error_handler_t::replace);
-    print_line(fmt::format("          {:>14} {:>9} {:>12.6g}  {:<7}{}", grouped(member.position),
-                           member.token, member.innovation, member.status(), printable(text, 22)));
+    if (member.text)
+      text = base::Json(*member.text).dump(-1, ' ', false, base::Json::error_handler_t::replace);
+    print_line(fmt::format("          {:>14} {:>9} {:>12.6g}  {:<7}{}",
+                           base::grouped(member.position), member.token, member.innovation,
+                           member.status(), base::printable(text, 22)));
   }
 }
 
@@ -142,20 +146,21 @@ void print_state(const infer::Snapshot& snapshot, const std::string& path,
   print_row("state", path);
   print_row("model", model_text(origin.config));
   print_row("weights", origin.digest);
-  print_row("position", fmt::format("{} tokens read", grouped(state.position)));
-  print_row("file", fmt::format("{} B", grouped(static_cast<int64_t>(fs::file_size(path)))));
+  print_row("position", fmt::format("{} tokens read", base::grouped(state.position)));
+  print_row("file", fmt::format("{} B", base::grouped(static_cast<int64_t>(fs::file_size(path)))));
   if (const int64_t growth = growth_of(origin.config); growth > 0)
-    print_row("", fmt::format("the window is unlimited and adds {} B a token", grouped(growth)));
+    print_row("",
+              fmt::format("the window is unlimited and adds {} B a token", base::grouped(growth)));
   print_row("sampling", fmt::format("seed {}, next draw {}", sampler.seed,
-                                    grouped(static_cast<int64_t>(sampler.counter))));
+                                    base::grouped(static_cast<int64_t>(sampler.counter))));
   for (size_t i = 0; i < layers.size(); ++i)
     print_layer(layers[i], static_cast<int64_t>(i), has_text);
 }
 
-Json state_json(const infer::Snapshot& snapshot, const std::string& path,
-                const std::vector<Layer>& layers) {
+base::Json state_json(const infer::Snapshot& snapshot, const std::string& path,
+                      const std::vector<Layer>& layers) {
   const auto& [origin, state, logits, sampler] = snapshot;
-  Json list = Json::array();
+  base::Json list = base::Json::array();
   for (const auto& layer : layers) list.push_back(layer_json(layer));
   return {{"kind", "state"},
           {"position", state.position},
@@ -170,21 +175,22 @@ Json state_json(const infer::Snapshot& snapshot, const std::string& path,
             {"pending_utf8_bytes", sampler.pending_utf8.size()},
             {"pending_stop_bytes", sampler.pending_stop.size()}}},
           {"layers", list},
-          {"config", to_json(origin.config)}};
+          {"config", model::to_json(origin.config)}};
 }
 
 }  // namespace
 
 void inspect_state(const std::string& path, const std::string& model, bool json) {
   const auto snapshot = infer::load_snapshot(path);
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<data::Tokenizer> tokenizer;
   if (!model.empty()) {
-    const auto folder = checkpoint_folder(model);
-    const auto digest = digest_of(Checkpoint(folder, Checkpoint::Packed::allowed).tensors);
-    require(digest == snapshot.origin.digest,
-            "--model: must be the state's model, whose weights are {}, got {}",
-            printable(snapshot.origin.digest, 80), digest);
-    tokenizer = tokenizer_of(folder, snapshot.origin.config.vocab_size);
+    const auto folder = model::checkpoint_folder(model);
+    const auto digest =
+        model::digest_of(model::Checkpoint(folder, model::Checkpoint::Packed::allowed).tensors);
+    base::require(digest == snapshot.origin.digest,
+                  "--model: must be the state's model, whose weights are {}, got {}",
+                  base::printable(snapshot.origin.digest, 80), digest);
+    tokenizer = data::tokenizer_of(folder, snapshot.origin.config.vocab_size);
   }
   std::vector<Layer> layers;
   for (int64_t i = 0; i < snapshot.origin.config.num_layers; ++i)
@@ -193,4 +199,4 @@ void inspect_state(const std::string& path, const std::string& model, bool json)
   print_state(snapshot, path, layers, tokenizer != nullptr);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

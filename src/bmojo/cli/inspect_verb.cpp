@@ -22,7 +22,7 @@
 #include "bmojo/model/safetensors.h"
 #include "bmojo/model/tensors.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 
@@ -34,7 +34,7 @@ struct Options {
   bool verify = false;
 };
 
-using Files = std::span<const std::unique_ptr<SafetensorsFile>>;
+using Files = std::span<const std::unique_ptr<model::SafetensorsFile>>;
 
 // What the headers of all files say together.
 struct Totals {
@@ -47,49 +47,50 @@ Totals totals_of(Files files) {
   for (const auto& file : files) {
     totals.tensors += static_cast<int64_t>(file->tensors().size());
     totals.bytes += static_cast<int64_t>(file->data().size());
-    for (const auto& tensor : file->tensors()) ++totals.dtypes[std::string(name_of(tensor.dtype))];
+    for (const auto& tensor : file->tensors())
+      ++totals.dtypes[std::string(model::name_of(tensor.dtype))];
   }
   return totals;
 }
 
 // Error where a file's bytes are not those its digest was made of; false where one has no digest.
 bool verify(Files files, const Options& options) {
-  Progress progress("verify", "B", options.common.quiet);
+  base::Progress progress("verify", "B", options.common.quiet);
   const int64_t total = totals_of(files).bytes;
   int64_t before = 0;
   bool complete = true;
   for (const auto& file : files) {
-    const auto stored = stored_digest(*file);
+    const auto stored = model::stored_digest(*file);
     if (stored.empty()) {
       complete = false;
       continue;
     }
-    const auto computed = digest_of(file->data(), [&](size_t done) {
+    const auto computed = model::digest_of(file->data(), [&](size_t done) {
       progress.update(before + static_cast<int64_t>(done), total);
     });
-    require(computed == stored, "{}: digest must be {}, got {}; the file is damaged",
-            file->mapping()->path().string(), printable(stored, 80), computed);
+    base::require(computed == stored, "{}: digest must be {}, got {}; the file is damaged",
+                  file->mapping()->path().string(), base::printable(stored, 80), computed);
     before += static_cast<int64_t>(file->data().size());
   }
   return complete;
 }
 
-Json totals_json(const Totals& totals) {
+base::Json totals_json(const Totals& totals) {
   return {{"tensors", totals.tensors}, {"bytes", totals.bytes}, {"dtypes", totals.dtypes}};
 }
 
-Json files_json(Files files) {
-  Json list = Json::array();
+base::Json files_json(Files files) {
+  base::Json list = base::Json::array();
   for (const auto& file : files) {
-    const auto digest = stored_digest(*file);
+    const auto digest = model::stored_digest(*file);
     list.push_back({{"name", file->mapping()->path().filename().string()},
                     {"bytes", file->mapping()->bytes().size()},
-                    {"digest", digest.empty() ? Json(nullptr) : Json(digest)}});
+                    {"digest", digest.empty() ? base::Json(nullptr) : base::Json(digest)}});
   }
   return list;
 }
 
-Json memory_json(const MemoryBytes& memory) {
+base::Json memory_json(const memory::MemoryBytes& memory) {
   return {{"window", memory.window},       {"fading", memory.fading},
           {"ssm_state", memory.ssm_state}, {"conv_tail", memory.conv_tail},
           {"predictor", memory.predictor}, {"eidetic", memory.eidetic},
@@ -106,12 +107,13 @@ std::string dtypes_text(const Totals& totals) {
 
 void print_files(Files files) {
   const auto totals = totals_of(files);
-  print_row("weights", fmt::format("{} in {} tensors, {}", dtypes_text(totals),
-                                   grouped(totals.tensors), si(double(totals.bytes), "B")));
+  print_row("weights",
+            fmt::format("{} in {} tensors, {}", dtypes_text(totals), base::grouped(totals.tensors),
+                        base::si(double(totals.bytes), "B")));
   for (const auto& file : files) {
-    const auto digest = stored_digest(*file);
+    const auto digest = model::stored_digest(*file);
     print_row("file", fmt::format("{}, {} B", file->mapping()->path().filename().string(),
-                                  grouped(int64_t(file->mapping()->bytes().size()))));
+                                  base::grouped(int64_t(file->mapping()->bytes().size()))));
     print_row("digest", digest.empty() ? "none stored" : digest);
   }
 }
@@ -120,47 +122,48 @@ void print_verified(bool asked, bool complete) {
   if (asked) print_row("verified", complete ? "yes" : "not wholly: a digest is not stored");
 }
 
-std::string pattern_text(const Config& config) {
+std::string pattern_text(const model::Config& config) {
   const bool one = config.pattern.find(',') == std::string::npos;
   return one ? fmt::format("{} x {}", config.pattern, config.num_layers)
              : fmt::format("{}, cycled over {} layers", config.pattern, config.num_layers);
 }
 
-void print_memory(const Config& config) {
+void print_memory(const model::Config& config) {
   fmt::print("memory of one sequence, fp32:\n");
-  const Json memory = memory_json(memory_bytes(config));
+  const base::Json memory = memory_json(memory::memory_bytes(config));
   for (const auto& [name, bytes] : memory.items()) {
     const auto value = bytes.get<int64_t>();
-    fmt::print("  {:<12}{:>20} B{:>12}\n", name, grouped(value), si(double(value), "B"));
+    fmt::print("  {:<12}{:>20} B{:>12}\n", name, base::grouped(value),
+               base::si(double(value), "B"));
   }
   if (const int64_t growth = growth_of(config); growth > 0)
-    fmt::print("  the window is unlimited and adds {} B a token\n", grouped(growth));
+    fmt::print("  the window is unlimited and adds {} B a token\n", base::grouped(growth));
 }
 
 // Of weights that are packed, once the engine has found all of them in place.
-std::optional<infer::WeightType> packed_type(const Checkpoint& checkpoint) {
+std::optional<infer::WeightType> packed_type(const model::Checkpoint& checkpoint) {
   if (!checkpoint.tensors.is_packed()) return std::nullopt;
   return infer::Weights(checkpoint.tensors, checkpoint.config, {}, kernels::serial_for).type;
 }
 
 void inspect_checkpoint(const Options& options) {
-  const auto folder = checkpoint_folder(options.path);
-  const Checkpoint checkpoint(folder, Checkpoint::Packed::allowed);
-  Config config = checkpoint.config;
-  apply_memory_settings(config, options.settings);
+  const auto folder = model::checkpoint_folder(options.path);
+  const model::Checkpoint checkpoint(folder, model::Checkpoint::Packed::allowed);
+  model::Config config = checkpoint.config;
+  model::apply_memory_settings(config, options.settings);
   const auto packed = packed_type(checkpoint);
   const Files files(checkpoint.tensors.files());
   const bool complete = options.verify && verify(files, options);
-  const int64_t parameters = count_parameters(config);
-  const int64_t inner = count_parameters_without_embeddings(config);
+  const int64_t parameters = model::count_parameters(config);
+  const int64_t inner = model::count_parameters_without_embeddings(config);
 
   if (options.common.json) {
-    Json json = {{"parameters", parameters},
-                 {"parameters_without_embeddings", inner},
-                 {"memory_bytes", memory_json(memory_bytes(config))},
-                 {"config", to_json(config)},
-                 {"kind", "checkpoint"},
-                 {"window_bytes_per_token", growth_of(config)}};
+    base::Json json = {{"parameters", parameters},
+                       {"parameters_without_embeddings", inner},
+                       {"memory_bytes", memory_json(memory::memory_bytes(config))},
+                       {"config", model::to_json(config)},
+                       {"kind", "checkpoint"},
+                       {"window_bytes_per_token", growth_of(config)}};
     json.update(totals_json(totals_of(files)));
     json["files"] = files_json(files);
     if (packed) json["packed"] = kernels::name_of(*packed);
@@ -169,39 +172,39 @@ void inspect_checkpoint(const Options& options) {
   }
   print_row("checkpoint", folder.string());
   if (packed)
-    print_row("packed",
-              fmt::format("{}, from {}", kernels::name_of(*packed), digest_of(checkpoint.tensors)));
+    print_row("packed", fmt::format("{}, from {}", kernels::name_of(*packed),
+                                    model::digest_of(checkpoint.tensors)));
   print_row("model", model_text(config));
   print_row("layers", pattern_text(config));
-  print_row("parameters",
-            fmt::format("{} ({} without embeddings)", grouped(parameters), grouped(inner)));
+  print_row("parameters", fmt::format("{} ({} without embeddings)", base::grouped(parameters),
+                                      base::grouped(inner)));
   print_files(files);
   print_verified(options.verify, complete);
   print_memory(config);
 }
 
-void print_tensor(const TensorInfo& tensor) {
-  const auto shape = to_string(tensor.shape);
-  fmt::print("{:<50} {:<5}{:>24}\n", printable(printable(tensor.name), 48), name_of(tensor.dtype),
-             shape.size() > 24 ? shape.substr(0, 21) + "..." : shape);
+void print_tensor(const model::TensorInfo& tensor) {
+  const auto shape = model::to_string(tensor.shape);
+  fmt::print("{:<50} {:<5}{:>24}\n", base::printable(base::printable(tensor.name), 48),
+             model::name_of(tensor.dtype), shape.size() > 24 ? shape.substr(0, 21) + "..." : shape);
 }
 
 void inspect_file(const Options& options) {
-  require(options.settings.empty(), "--set: needs a checkpoint folder, got the file {}",
-          options.path);
-  std::vector<std::unique_ptr<SafetensorsFile>> files;
-  files.push_back(std::make_unique<SafetensorsFile>(options.path));
+  base::require(options.settings.empty(), "--set: needs a checkpoint folder, got the file {}",
+                options.path);
+  std::vector<std::unique_ptr<model::SafetensorsFile>> files;
+  files.push_back(std::make_unique<model::SafetensorsFile>(options.path));
   const bool complete = options.verify && verify(files, options);
   const auto& file = *files.front();
 
   if (options.common.json) {
-    Json json = {{"kind", "safetensors"}};
+    base::Json json = {{"kind", "safetensors"}};
     json.update(totals_json(totals_of(files)));
     json["metadata"] = file.metadata();
-    json["tensor_list"] = Json::array();
+    json["tensor_list"] = base::Json::array();
     for (const auto& tensor : file.tensors())
       json["tensor_list"].push_back({{"name", tensor.name},
-                                     {"dtype", name_of(tensor.dtype)},
+                                     {"dtype", model::name_of(tensor.dtype)},
                                      {"shape", tensor.shape},
                                      {"bytes", tensor.end - tensor.begin}});
     if (options.verify) json["verified"] = complete;
@@ -211,13 +214,13 @@ void inspect_file(const Options& options) {
   print_files(files);
   print_verified(options.verify, complete);
   for (const auto& [name, value] : file.metadata())
-    if (name != kDigestName) print_row("metadata", fmt::format("{} = {}", name, value));
+    if (name != model::kDigestName) print_row("metadata", fmt::format("{} = {}", name, value));
   fmt::print("\n");
   for (const auto& tensor : file.tensors()) print_tensor(tensor);
 }
 
-Json shards_json(const TokenData& data) {
-  Json list = Json::array();
+base::Json shards_json(const data::TokenData& data) {
+  base::Json list = base::Json::array();
   for (const auto& shard : data.shards()) {
     const auto& info = shard->info();
     list.push_back({{"name", shard->path().filename().string()},
@@ -230,46 +233,46 @@ Json shards_json(const TokenData& data) {
   return list;
 }
 
-void print_token_data(const TokenData& data, double bytes_per_token) {
+void print_token_data(const data::TokenData& data, double bytes_per_token) {
   print_row("tokenizer", fmt::format("{}, {} ids, {} ends a document", data.tokenizer_name(),
-                                     grouped(data.vocab_size()), data.end_of_document()));
+                                     base::grouped(data.vocab_size()), data.end_of_document()));
   if (!data.tokenizer_digest().empty()) print_row("", data.tokenizer_digest());
-  print_row("documents", grouped(data.num_documents()));
-  print_row("tokens", grouped(data.num_tokens()));
-  print_row("text",
-            fmt::format("{} B, {:.2f} bytes a token", grouped(data.num_bytes()), bytes_per_token));
+  print_row("documents", base::grouped(data.num_documents()));
+  print_row("tokens", base::grouped(data.num_tokens()));
+  print_row("text", fmt::format("{} B, {:.2f} bytes a token", base::grouped(data.num_bytes()),
+                                bytes_per_token));
   for (const auto& shard : data.shards()) {
-    print_row("file",
-              fmt::format("{}, {} B, {} tokens", shard->path().filename().string(),
-                          grouped(shard->num_file_bytes()), grouped(shard->info().num_tokens)));
+    print_row("file", fmt::format("{}, {} B, {} tokens", shard->path().filename().string(),
+                                  base::grouped(shard->num_file_bytes()),
+                                  base::grouped(shard->info().num_tokens)));
     print_row("digest", shard->info().digest);
   }
 }
 
 void inspect_token_data(const Options& options) {
-  require(options.settings.empty(), "--set: needs a checkpoint folder, got the token shards {}",
-          options.path);
+  base::require(options.settings.empty(),
+                "--set: needs a checkpoint folder, got the token shards {}", options.path);
   const std::vector<fs::path> paths = {options.path};
-  const TokenData data(paths);
+  const data::TokenData data(paths);
   if (options.verify) {
-    Progress progress("verify", "B", options.common.quiet);
+    base::Progress progress("verify", "B", options.common.quiet);
     data.verify([&](int64_t done, int64_t total) { progress.update(done, total); });
   }
   const double bytes_per_token = double(data.num_bytes()) / double(data.num_tokens());
 
   if (options.common.json) {
-    Json json = {{"kind", "tokens"},
-                 {"tokenizer", data.tokenizer_name()},
-                 {"tokenizer_digest", data.tokenizer_digest()},
-                 {"tokenizer_file", data.tokenizer_file().string()},
-                 {"vocab_size", data.vocab_size()},
-                 {"end_of_document", data.end_of_document()},
-                 {"documents", data.num_documents()},
-                 {"tokens", data.num_tokens()},
-                 {"text_bytes", data.num_bytes()},
-                 {"bytes_per_token", bytes_per_token},
-                 {"digest", data.digest()},
-                 {"files", shards_json(data)}};
+    base::Json json = {{"kind", "tokens"},
+                       {"tokenizer", data.tokenizer_name()},
+                       {"tokenizer_digest", data.tokenizer_digest()},
+                       {"tokenizer_file", data.tokenizer_file().string()},
+                       {"vocab_size", data.vocab_size()},
+                       {"end_of_document", data.end_of_document()},
+                       {"documents", data.num_documents()},
+                       {"tokens", data.num_tokens()},
+                       {"text_bytes", data.num_bytes()},
+                       {"bytes_per_token", bytes_per_token},
+                       {"digest", data.digest()},
+                       {"files", shards_json(data)}};
     if (options.verify) json["verified"] = true;
     return print_json(json);
   }
@@ -280,13 +283,14 @@ void inspect_token_data(const Options& options) {
 
 void run_inspect(const Options& options) {
   const bool is_state = infer::is_snapshot(options.path);
-  require(is_state || options.model.empty(), "--model: needs a state file, got {}", options.path);
+  base::require(is_state || options.model.empty(), "--model: needs a state file, got {}",
+                options.path);
   if (is_state) {
-    require(options.settings.empty(), "--set: needs a checkpoint folder, got the state {}",
-            options.path);
+    base::require(options.settings.empty(), "--set: needs a checkpoint folder, got the state {}",
+                  options.path);
     return inspect_state(options.path, options.model, options.common.json);
   }
-  if (is_token_data(options.path)) return inspect_token_data(options);
+  if (data::is_token_data(options.path)) return inspect_token_data(options);
   std::error_code ignored;
   fs::is_directory(options.path, ignored) ? inspect_checkpoint(options) : inspect_file(options);
 }
@@ -294,11 +298,11 @@ void run_inspect(const Options& options) {
 }  // namespace
 
 void print_row(std::string_view name, std::string_view value) {
-  fmt::print("{:<14}{}\n", name, printable(printable(value), 65));
+  fmt::print("{:<14}{}\n", name, base::printable(base::printable(value), 65));
 }
 
-std::string model_text(const Config& config) {
-  const bool bmojo = config.has(LayerKind::bmojo);
+std::string model_text(const model::Config& config) {
+  const bool bmojo = config.has(model::LayerKind::bmojo);
   const std::string_view kind = bmojo && config.eidetic_tokens > 0 ? "B'MOJO"
                                 : bmojo                            ? "B'MOJO-F"
                                 : !config.has_attention()          ? "Mamba"
@@ -307,8 +311,8 @@ std::string model_text(const Config& config) {
   return fmt::format("{}, width {}, vocabulary {}", kind, config.hidden_size, config.vocab_size);
 }
 
-int64_t growth_of(const Config& config) {
-  return memory_bytes(config, 1).window - memory_bytes(config, 0).window;
+int64_t growth_of(const model::Config& config) {
+  return memory::memory_bytes(config, 1).window - memory::memory_bytes(config, 0).window;
 }
 
 void add_inspect_verb(CLI::App& app) {
@@ -325,4 +329,4 @@ void add_inspect_verb(CLI::App& app) {
   verb->callback([options] { run_inspect(*options); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

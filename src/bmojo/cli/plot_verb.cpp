@@ -13,7 +13,7 @@
 #include "bmojo/cli/script.h"
 #include "bmojo/cli/verbs.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 
@@ -25,21 +25,22 @@ struct Options {
 
 void check_run(const std::string& run) {
   std::error_code unreadable;
-  require(fs::is_directory(run, unreadable),
-          "plot: {} must be a folder with metrics.jsonl, got {}; bmojo train --out makes one", run,
-          fs::exists(run, unreadable) ? "a file" : "none");
-  require(fs::is_regular_file(fs::path(run) / "metrics.jsonl", unreadable),
-          "plot: {} must be a folder with metrics.jsonl, got one without; bmojo train --out makes "
-          "one",
-          run);
+  base::require(fs::is_directory(run, unreadable),
+                "plot: {} must be a folder with metrics.jsonl, got {}; bmojo train --out makes one",
+                run, fs::exists(run, unreadable) ? "a file" : "none");
+  base::require(
+      fs::is_regular_file(fs::path(run) / "metrics.jsonl", unreadable),
+      "plot: {} must be a folder with metrics.jsonl, got one without; bmojo train --out makes "
+      "one",
+      run);
 }
 
 void check_results(const Options& options) {
   std::error_code unreadable;
-  require(options.runs.size() == 1 && fs::is_regular_file(options.runs.front(), unreadable),
-          "plot: --against needs one results.jsonl of bmojo sweep, got {}",
-          options.runs.size() == 1 ? options.runs.front() : "several");
-  require(options.tensorboard.empty(), "plot: --against cannot be given with --tensorboard");
+  base::require(options.runs.size() == 1 && fs::is_regular_file(options.runs.front(), unreadable),
+                "plot: --against needs one results.jsonl of bmojo sweep, got {}",
+                options.runs.size() == 1 ? options.runs.front() : "several");
+  base::require(options.tensorboard.empty(), "plot: --against cannot be given with --tensorboard");
 }
 
 std::string default_out(const Options& options) {
@@ -86,4 +87,4 @@ void add_plot_verb(CLI::App& app) {
   verb->callback([options] { run_plot(*options); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -14,7 +14,7 @@
 
 #include "bmojo/base/error.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 using namespace std::chrono_literals;
 
@@ -48,7 +48,7 @@ pid_t start_process(std::vector<std::string> words, const std::filesystem::path&
   const pid_t child = ::fork();
   if (child == 0) become(pointers.data(), out.c_str(), messages.c_str(), parent);
   if (child < 0)
-    throw RunError(fmt::format("{}: cannot be started: {}", words[0], std::strerror(errno)));
+    throw base::RunError(fmt::format("{}: cannot be started: {}", words[0], std::strerror(errno)));
   return child;
 }
 
@@ -73,4 +73,4 @@ void end_processes(const std::vector<pid_t>& processes) {
   }
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // Starts a program with its output in files, appended to. It hears nothing of the terminal's
 // signals, and is asked to end when this process dies.
@@ -19,4 +19,4 @@ bool has_ended(pid_t process, int& code);
 // Asks all of them to end, waits, and ends by force what has not after a minute.
 void end_processes(const std::vector<pid_t>& processes);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

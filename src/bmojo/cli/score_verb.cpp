@@ -10,7 +10,7 @@
 #include "bmojo/eval/score.h"
 #include "bmojo/model/safetensors.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 struct Options {
@@ -23,21 +23,21 @@ struct Options {
 using eval::Ids;
 
 // One {"ids": [..]} a line.
-std::vector<Ids> read_lines(const std::string& path, const Config& config) {
-  LineReader reader(path);
+std::vector<Ids> read_lines(const std::string& path, const model::Config& config) {
+  base::LineReader reader(path);
   std::vector<Ids> lines;
   for (std::string text; reader.next(text);) {
     lines.push_back(eval::parse_ids_line(text, reader.where()));
     check_ids(lines.back(), config, reader.where());
   }
-  require(!lines.empty(), "{}: must hold at least one line, got none", path);
+  base::require(!lines.empty(), "{}: must hold at least one line, got none", path);
   return lines;
 }
 
 // What each token of a line had, and what was most likely in its place, given the tokens before it:
 // {"logprobs": [null, …], "argmax": [null, …], "top": [null, …]}.
-Json summary(const eval::TokenScores& scores) {
-  Json json = {{"logprobs", {nullptr}}, {"argmax", {nullptr}}, {"top", {nullptr}}};
+base::Json summary(const eval::TokenScores& scores) {
+  base::Json json = {{"logprobs", {nullptr}}, {"argmax", {nullptr}}, {"top", {nullptr}}};
   for (size_t i = 0; i < scores.own.size(); ++i) {
     json["logprobs"].push_back(static_cast<double>(scores.own[i]));
     json["argmax"].push_back(scores.argmax[i]);
@@ -51,16 +51,16 @@ void run_score(const Options& options) {
   const auto lines = read_lines(options.ids, model->config());
   const int64_t V = model->config().vocab_size;
   int64_t total = 0, done = 0;
-  std::vector<TensorInfo> infos;
+  std::vector<model::TensorInfo> infos;
   for (size_t i = 0; i < lines.size(); ++i) {
-    infos.push_back({fmt::format("logits.{}", i), Dtype::f32, {std::ssize(lines[i]), V}});
+    infos.push_back({fmt::format("logits.{}", i), model::Dtype::f32, {std::ssize(lines[i]), V}});
     total += std::ssize(lines[i]);
   }
-  std::optional<SafetensorsWriter> writer;
+  std::optional<model::SafetensorsWriter> writer;
   if (!options.logits.empty())
     writer.emplace(options.logits, infos, std::map<std::string, std::string>{});
   defer_interrupts();
-  Progress progress("score", "tokens", options.common.quiet);
+  base::Progress progress("score", "tokens", options.common.quiet);
   const auto batch = static_cast<size_t>(options.batch);
   for (size_t from = 0; from < lines.size(); from += batch) {
     const auto count = std::min(batch, lines.size() - from);
@@ -101,4 +101,4 @@ void add_score_verb(CLI::App& app) {
   verb->callback([options] { run_verb([&] { run_score(*options); }); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

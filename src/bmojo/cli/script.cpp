@@ -18,12 +18,12 @@
 #include "bmojo/base/last_line.h"
 #include "bmojo/cli/command_line.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail_to(const Script& script, const char* what) {
-  throw RunError(fmt::format("{}: cannot {}: {}", script.verb, what, std::strerror(errno)));
+  throw base::RunError(fmt::format("{}: cannot {}: {}", script.verb, what, std::strerror(errno)));
 }
 
 // A descriptor that is closed with its scope.
@@ -109,16 +109,17 @@ Script find_script(const std::string& verb) {
   auto project = folder;
   std::error_code unreadable;
   while (!fs::exists(project / file, unreadable)) {
-    require(project != project.parent_path(),
-            "{}: needs the project's Python and its {}, got none above {}; run make setup in the "
-            "project and use its build",
-            verb, file.string(), folder.string());
+    base::require(
+        project != project.parent_path(),
+        "{}: needs the project's Python and its {}, got none above {}; run make setup in the "
+        "project and use its build",
+        verb, file.string(), folder.string());
     project = project.parent_path();
   }
   Script script{verb, project / ".venv" / "bin" / "python", project / file};
-  require(::access(script.python.c_str(), X_OK) == 0,
-          "{}: needs the project's Python, got none at {}; run make setup", verb,
-          script.python.string());
+  base::require(::access(script.python.c_str(), X_OK) == 0,
+                "{}: needs the project's Python, got none at {}; run make setup", verb,
+                script.python.string());
   return script;
 }
 
@@ -131,13 +132,13 @@ std::string run_script(const Script& script, const std::vector<std::string>& arg
   if (exited && WEXITSTATUS(status) == 0) return messages;
   // Nobody reads what the script says on our stdout.
   if (exited && WEXITSTATUS(status) == 128 + SIGPIPE) throw Exit{WEXITSTATUS(status)};
-  std::string line(last_line(messages));
+  std::string line(base::last_line(messages));
   if (line.empty())
     line = fmt::format("{}: {} ended with {} {}", script.verb, script.file.string(),
                        exited ? "exit code" : "signal",
                        exited ? WEXITSTATUS(status) : WTERMSIG(status));
-  if (exited && WEXITSTATUS(status) == 2) throw Error(line);
-  throw RunError(line);
+  if (exited && WEXITSTATUS(status) == 2) throw base::Error(line);
+  throw base::RunError(line);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

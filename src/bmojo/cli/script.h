@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // A verb's pictures are drawn by a script of tools/, in the project's own Python.
 struct Script {
@@ -21,4 +21,4 @@ Script find_script(const std::string& verb);
 std::string run_script(const Script& script, const std::vector<std::string>& arguments,
                        const std::string& input = "");
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

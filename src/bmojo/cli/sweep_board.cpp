@@ -9,7 +9,7 @@
 #include "bmojo/base/printable.h"
 #include "bmojo/base/progress.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 winsize terminal_size() {
@@ -22,7 +22,7 @@ winsize terminal_size() {
 }  // namespace
 
 Board::Board(bool quiet)
-    : quiet_(quiet), terminal_(is_live_terminal()), plain_(quiet || terminal_) {
+    : quiet_(quiet), terminal_(base::is_live_terminal()), plain_(quiet || terminal_) {
   plain_.wait(5);
 }
 
@@ -34,7 +34,7 @@ void Board::show(const std::vector<std::string>& lines) {
   for (const auto& line : lines) {
     if (height_ + 2 > size.ws_row) break;  // what scrolls away could not be written anew
     // One column stays free: a terminal wraps when its last one is written.
-    fmt::print(stderr, "{}\n", printable(line, size.ws_col - 2u));
+    fmt::print(stderr, "{}\n", base::printable(line, size.ws_col - 2u));
     ++height_;
   }
   std::fflush(stderr);
@@ -42,7 +42,7 @@ void Board::show(const std::vector<std::string>& lines) {
 
 void Board::say(const std::string& line) {
   clear();
-  if (!quiet_) fmt::print(stderr, "{}\n", printable(line));
+  if (!quiet_) fmt::print(stderr, "{}\n", base::printable(line));
 }
 
 void Board::clear() {
@@ -50,4 +50,4 @@ void Board::clear() {
   height_ = 0;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -6,7 +6,7 @@
 
 #include "bmojo/base/progress.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // A table on stderr that is written anew: it moves on a terminal; elsewhere its first line alone is
 // a plain line every five seconds. `quiet` shows nothing.
@@ -25,7 +25,7 @@ class Board {
 
   bool quiet_, terminal_;
   size_t height_ = 0;
-  StatusLine plain_;
+  base::StatusLine plain_;
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

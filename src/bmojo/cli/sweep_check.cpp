@@ -11,13 +11,13 @@
 #include "bmojo/cli/processes.h"
 #include "bmojo/model/checkpoint.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 
 // `FILE:LINE: …` of the run file that was checked, by the line of the sweep's own file.
 std::string by_own_line(const std::string& message, const fs::path& checked, const SweepRun& run) {
-  const auto start = shown(checked) + ":";
+  const auto start = base::shown(checked) + ":";
   if (!message.starts_with(start)) return run.name + ": " + message;
   const auto end = message.find(':', start.size());
   const auto line = std::strtoul(message.c_str() + start.size(), nullptr, 10);
@@ -31,21 +31,23 @@ std::string by_own_line(const std::string& message, const fs::path& checked, con
 void check_seed(const SweepRun& run) {
   const auto seed = run.value_of("seed");
   const bool is_number = seed.find_first_not_of("0123456789") == std::string::npos;
-  require(is_number && seed.size() <= 18, "{}: seed must be a whole number of at least 0, got {}",
-          run.name, in_quotes(seed));
+  base::require(is_number && seed.size() <= 18,
+                "{}: seed must be a whole number of at least 0, got {}", run.name,
+                base::in_quotes(seed));
 }
 
 // A folder of this name that was begun with other fields is somebody's work.
 void check_folder(const SweepFolder& shop, const SweepRun& run) {
   if (!fs::exists(shop.folder(run))) return;
-  require(fs::exists(shop.beside(run, ".toml")),
-          "{}: must be a run of this sweep, got a folder without its .toml; take another --out",
-          shown(shop.folder(run)));
-  if (!fs::exists(shop.folder(run) / kLatest)) return;
-  require(
+  base::require(
+      fs::exists(shop.beside(run, ".toml")),
+      "{}: must be a run of this sweep, got a folder without its .toml; take another --out",
+      base::shown(shop.folder(run)));
+  if (!fs::exists(shop.folder(run) / model::kLatest)) return;
+  base::require(
       contents(shop.beside(run, ".toml")) == to_toml(run),
       "{}: must be a run of the same fields, got one of others; remove it or take another --out",
-      shown(shop.folder(run)));
+      base::shown(shop.folder(run)));
 }
 
 class Checks {
@@ -94,7 +96,7 @@ class Checks {
     return shop_.scratch(group.front()->name + ending);
   }
   pid_t start(const Group& group) {
-    write_text(scratch(group, ".toml"), to_toml(*group.front()));
+    base::write_text(scratch(group, ".toml"), to_toml(*group.front()));
     return start_process({shop_.program(), "train", "--run", scratch(group, ".toml").string(),
                           "--dry-run", "--json"},
                          scratch(group, ".out"), scratch(group, ".err"));
@@ -104,10 +106,10 @@ class Checks {
     if (code != 0) {
       const auto message =
           by_own_line(complaint(scratch(group, ".err"), code), scratch(group, ".toml"), run);
-      if (code == 2) throw Error(message);
-      throw RunError(message);
+      if (code == 2) throw base::Error(message);
+      throw base::RunError(message);
     }
-    const auto plan = parse_json(contents(scratch(group, ".out")), run.name);
+    const auto plan = base::parse_json(contents(scratch(group, ".out")), run.name);
     for (const auto* each : group) seconds_[each] = plan.value("seconds", 0.0);
   }
 
@@ -128,4 +130,4 @@ RunSeconds check_runs(const SweepFolder& shop, const std::vector<const SweepRun*
   return Checks(shop, runs, jobs).run();
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -6,7 +6,7 @@
 
 #include "bmojo/cli/sweep_folder.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // What is known of runs before they start: the seconds each will take, 0 where train does not say.
 using RunSeconds = std::map<const SweepRun*, double>;
@@ -17,4 +17,4 @@ using RunSeconds = std::map<const SweepRun*, double>;
 RunSeconds check_runs(const SweepFolder& shop, const std::vector<const SweepRun*>& runs,
                       int64_t jobs);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

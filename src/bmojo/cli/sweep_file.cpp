@@ -15,20 +15,20 @@
 #include "bmojo/cli/command_line.h"
 #include "bmojo/data/task.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kFamily = "family.";
 constexpr size_t kLongestName = 120, kMostRuns = 100000;
-using Items = std::vector<RunFileItem>;
+using Items = std::vector<base::RunFileItem>;
 
 struct Tables {
   Items base, grid, eval, stop;
-  std::vector<RunFileTable> families;
+  std::vector<base::RunFileTable> families;
 };
 
-Tables sorted(std::vector<RunFileTable> tables, const std::string& subject) {
+Tables sorted(std::vector<base::RunFileTable> tables, const std::string& subject) {
   Tables sorted;
   for (auto& table : tables) {
     if (table.name == "base") {
@@ -40,14 +40,14 @@ Tables sorted(std::vector<RunFileTable> tables, const std::string& subject) {
     } else if (table.name == "stop") {
       sorted.stop = std::move(table.items);
     } else {
-      require(table.name.starts_with(kFamily) && table.name.size() > kFamily.size(),
-              "{}: table must be base, family.NAME, grid, eval or stop, got {}", table.where,
-              in_quotes(table.name));
+      base::require(table.name.starts_with(kFamily) && table.name.size() > kFamily.size(),
+                    "{}: table must be base, family.NAME, grid, eval or stop, got {}", table.where,
+                    base::in_quotes(table.name));
       table.name.erase(0, kFamily.size());
       sorted.families.push_back(std::move(table));
     }
   }
-  require(!sorted.families.empty(), "{}: must hold a table [family.NAME], got none", subject);
+  base::require(!sorted.families.empty(), "{}: must hold a table [family.NAME], got none", subject);
   return sorted;
 }
 
@@ -61,8 +61,8 @@ std::string field_set_by(const std::string& setting) {
 }
 
 // What is said later counts. Of `set` that is each field of the model.
-void add(Items& recipe, const RunFileItem& item) {
-  const auto before = std::ranges::find(recipe, item.key, &RunFileItem::key);
+void add(Items& recipe, const base::RunFileItem& item) {
+  const auto before = std::ranges::find(recipe, item.key, &base::RunFileItem::key);
   if (before == recipe.end()) {
     recipe.push_back(item);
   } else if (item.key == "set") {
@@ -78,23 +78,23 @@ void add(Items& recipe, const RunFileItem& item) {
 }
 
 // One value of an axis as the field it stands for.
-RunFileItem field_of(const RunFileItem& axis, const std::string& value) {
-  RunFileItem item{axis.key, {value}, false, axis.where};
+base::RunFileItem field_of(const base::RunFileItem& axis, const std::string& value) {
+  base::RunFileItem item{axis.key, {value}, false, axis.where};
   if (axis.key == "set") item = {"set", words_of(value), true, axis.where};
   if (axis.key.starts_with("set."))
     item = {"set", {axis.key.substr(4) + "=" + value}, true, axis.where};
   return item;
 }
 
-void check_axis(const RunFileItem& axis) {
-  require(axis.is_list, "{}: axis {} must be a list, got one value; write it in [base]", axis.where,
-          in_quotes(axis.key));
-  require(!axis.values.empty(), "{}: axis {} must hold a value, got none", axis.where,
-          in_quotes(axis.key));
+void check_axis(const base::RunFileItem& axis) {
+  base::require(axis.is_list, "{}: axis {} must be a list, got one value; write it in [base]",
+                axis.where, base::in_quotes(axis.key));
+  base::require(!axis.values.empty(), "{}: axis {} must hold a value, got none", axis.where,
+                base::in_quotes(axis.key));
   for (auto value = axis.values.begin(); value != axis.values.end(); ++value)
-    require(std::find(axis.values.begin(), value, *value) == value,
-            "{}: axis {} must hold each value once, got {} twice", axis.where, in_quotes(axis.key),
-            in_quotes(*value));
+    base::require(std::find(axis.values.begin(), value, *value) == value,
+                  "{}: axis {} must hold each value once, got {} twice", axis.where,
+                  base::in_quotes(axis.key), base::in_quotes(*value));
 }
 
 // For a folder: what a shell or a reader may stumble over is replaced.
@@ -120,7 +120,8 @@ void name_runs(std::vector<SweepRun>& runs) {
     run.name = name_of(run);
     const bool unclear = counts[run.name] > 1 || run.name.size() > kLongestName;
     if (unclear)
-      run.name = run.name.substr(0, kLongestName) + '-' + digest_of_text(to_toml(run)).substr(9, 8);
+      run.name =
+          run.name.substr(0, kLongestName) + '-' + base::digest_of_text(to_toml(run)).substr(9, 8);
   }
 }
 
@@ -128,8 +129,8 @@ void check_twice(const std::vector<SweepRun>& runs, const std::string& subject) 
   std::map<std::string, const SweepRun*> seen;
   for (const auto& run : runs) {
     const auto [before, is_new] = seen.emplace(to_json(run).dump(), &run);
-    require(is_new, "{}: a run must stand once, got {} and {} with the same fields", subject,
-            before->second->name, run.name);
+    base::require(is_new, "{}: a run must stand once, got {} and {} with the same fields", subject,
+                  before->second->name, run.name);
   }
 }
 
@@ -139,7 +140,8 @@ std::vector<SweepRun> product(const Tables& tables, const std::string& subject) 
   for (const auto& axis : tables.grid) {
     check_axis(axis);
     count *= axis.values.size();
-    require(count <= kMostRuns, "{}: must hold at most {} runs, got more", subject, kMostRuns);
+    base::require(count <= kMostRuns, "{}: must hold at most {} runs, got more", subject,
+                  kMostRuns);
   }
   std::vector<SweepRun> runs;
   for (size_t i = 0; i < count; ++i) {
@@ -163,19 +165,21 @@ std::vector<SweepRun> product(const Tables& tables, const std::string& subject) 
 
 void add_stop(Tables& tables) {
   for (const auto& item : tables.stop) {
-    require(item.key == "accuracy" && !item.is_list,
-            "{}: [stop] must hold accuracy = a number, got {}", item.where, in_quotes(item.key));
+    base::require(item.key == "accuracy" && !item.is_list,
+                  "{}: [stop] must hold accuracy = a number, got {}", item.where,
+                  base::in_quotes(item.key));
     add(tables.base, {"stop_accuracy", item.values, false, item.where});
   }
 }
 
-int64_t whole_number(const RunFileItem& item) {
+int64_t whole_number(const base::RunFileItem& item) {
   const auto& text = item.values.empty() ? item.key : item.values.front();
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(!item.is_list && error == std::errc() && end == text.data() + text.size() && value >= 1,
-          "{}: key {} must be a whole number of at least 1, got {}", item.where,
-          in_quotes(item.key), item.is_list ? "a list" : in_quotes(text));
+  base::require(
+      !item.is_list && error == std::errc() && end == text.data() + text.size() && value >= 1,
+      "{}: key {} must be a whole number of at least 1, got {}", item.where,
+      base::in_quotes(item.key), item.is_list ? "a list" : base::in_quotes(text));
   return value;
 }
 
@@ -185,18 +189,19 @@ void read_evals(const Items& items, Sweep& sweep) {
   std::vector<SweepEval> asked = {{}}, texts;
   std::vector<std::vector<std::string>> settings = {{}};
   for (const auto& item : items) {
-    require(std::ranges::find(kKeys, item.key) != kKeys.end(),
-            "{}: key of [eval] must be one of {}, got {}", item.where, fmt::join(kKeys, ", "),
-            in_quotes(item.key));
+    base::require(std::ranges::find(kKeys, item.key) != kKeys.end(),
+                  "{}: key of [eval] must be one of {}, got {}", item.where, fmt::join(kKeys, ", "),
+                  base::in_quotes(item.key));
     if (item.key == "sequences") {
       sweep.sequences = whole_number(item);
       continue;
     }
-    require(item.is_list && !item.values.empty(), "{}: key {} must be a list with a value, got {}",
-            item.where, in_quotes(item.key), item.is_list ? "none" : "no list");
+    base::require(item.is_list && !item.values.empty(),
+                  "{}: key {} must be a list with a value, got {}", item.where,
+                  base::in_quotes(item.key), item.is_list ? "none" : "no list");
     if (item.key == "tasks") {
       asked.clear();
-      for (const auto& task : item.values) asked.push_back({parse_task(task).text, {}, {}});
+      for (const auto& task : item.values) asked.push_back({data::parse_task(task).text, {}, {}});
     } else if (item.key == "data") {
       texts.push_back({{}, item.values, {}});
     } else {
@@ -211,30 +216,32 @@ void read_evals(const Items& items, Sweep& sweep) {
 // What eval would refuse after hours of training.
 void check_evals(const Sweep& sweep, const SweepRun& run) {
   const auto task = run.value_of("task"), name = run.value_of("preset");
-  const auto set = std::ranges::find(run.recipe, "set", &RunFileItem::key);
+  const auto set = std::ranges::find(run.recipe, "set", &base::RunFileItem::key);
   for (const auto& eval : sweep.evals) {
     if (!task.empty() && !eval.task.empty()) {
-      const auto wanted = parse_task(task).vocab_size, got = parse_task(eval.task).vocab_size;
-      require(wanted == got, "[eval]: task must have the vocabulary trained on = {}, got {} in {}",
-              wanted, got, eval.task);
+      const auto wanted = data::parse_task(task).vocab_size,
+                 got = data::parse_task(eval.task).vocab_size;
+      base::require(wanted == got,
+                    "[eval]: task must have the vocabulary trained on = {}, got {} in {}", wanted,
+                    got, eval.task);
     }
     if (name.empty() || eval.set.empty()) continue;
-    auto config = resolve(
-        ModelChoice{name, "", set == run.recipe.end() ? std::vector<std::string>() : set->values});
-    apply_memory_settings(config, eval.set);
+    auto config = model::resolve(model::ModelChoice{
+        name, "", set == run.recipe.end() ? std::vector<std::string>() : set->values});
+    model::apply_memory_settings(config, eval.set);
   }
 }
 
 }  // namespace
 
 std::string SweepRun::value_of(std::string_view key) const {
-  const auto item = std::ranges::find(recipe, key, &RunFileItem::key);
+  const auto item = std::ranges::find(recipe, key, &base::RunFileItem::key);
   return item == recipe.end() || item->values.empty() ? "" : item->values.front();
 }
 
 Sweep load_sweep(const fs::path& path) {
-  const auto subject = shown(path);
-  auto tables = sorted(parse_tables(read_text(path), subject), subject);
+  const auto subject = base::shown(path);
+  auto tables = sorted(base::parse_tables(base::read_text(path), subject), subject);
   add_stop(tables);
   Sweep sweep;
   sweep.runs = product(tables, subject);
@@ -244,8 +251,8 @@ Sweep load_sweep(const fs::path& path) {
   for (const auto& run : sweep.runs) {
     try {
       check_evals(sweep, run);
-    } catch (const Error& mistake) {
-      fail("{}: {}: {}", subject, run.name, mistake.what());
+    } catch (const base::Error& mistake) {
+      base::fail("{}: {}: {}", subject, run.name, mistake.what());
     }
   }
   return sweep;
@@ -255,22 +262,23 @@ std::string to_toml(const SweepRun& run) {
   std::string text;
   for (const auto& item : run.recipe) {
     std::vector<std::string> values;
-    for (const auto& value : item.values) values.push_back(toml_text(value));
+    for (const auto& value : item.values) values.push_back(base::toml_text(value));
     const auto list = fmt::format("{}", fmt::join(values, ", "));
-    text += fmt::format("{} = {}\n", toml_text(item.key), item.is_list ? "[" + list + "]" : list);
+    text +=
+        fmt::format("{} = {}\n", base::toml_text(item.key), item.is_list ? "[" + list + "]" : list);
   }
   return text;
 }
 
-Json json_of_word(const std::string& word) {
-  const auto json = Json::parse(word, nullptr, /*allow_exceptions=*/false);
-  return json.is_number() || json.is_boolean() ? json : Json(word);
+base::Json json_of_word(const std::string& word) {
+  const auto json = base::Json::parse(word, nullptr, /*allow_exceptions=*/false);
+  return json.is_number() || json.is_boolean() ? json : base::Json(word);
 }
 
-Json to_json(const SweepRun& run) {
-  Json fields = Json::object();
+base::Json to_json(const SweepRun& run) {
+  base::Json fields = base::Json::object();
   for (const auto& item : run.recipe)
-    fields[item.key] = item.is_list ? Json(item.values) : json_of_word(item.values.front());
+    fields[item.key] = item.is_list ? base::Json(item.values) : json_of_word(item.values.front());
   return fields;
 }
 
@@ -284,10 +292,10 @@ std::vector<SweepEval> evals_of(const Sweep& sweep, const SweepRun& run) {
   return evals;
 }
 
-Json to_json(const Sweep& sweep, const std::vector<SweepEval>& evals) {
-  Json list = Json::array();
+base::Json to_json(const Sweep& sweep, const std::vector<SweepEval>& evals) {
+  base::Json list = base::Json::array();
   for (const auto& eval : evals) {
-    Json asked = Json::object();
+    base::Json asked = base::Json::object();
     if (eval.data.empty()) {
       asked["task"] = eval.task;
       asked["sequences"] = sweep.sequences;
@@ -300,4 +308,4 @@ Json to_json(const Sweep& sweep, const std::vector<SweepEval>& evals) {
   return list;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

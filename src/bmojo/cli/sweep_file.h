@@ -10,13 +10,13 @@
 #include "bmojo/base/json.h"
 #include "bmojo/base/run_file.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // One training of a sweep.
 struct SweepRun {
   std::string family, name;                               // the name is that of its folder
   std::vector<std::pair<std::string, std::string>> axes;  // key and value, in the file's order
-  std::vector<RunFileItem> recipe;                        // fields of a run file, a line each
+  std::vector<base::RunFileItem> recipe;                  // fields of a run file, a line each
 
   // The value of a field that has one; nothing where the recipe leaves it open.
   std::string value_of(std::string_view key) const;
@@ -40,12 +40,12 @@ Sweep load_sweep(const std::filesystem::path& path);
 
 // A run's recipe as a run file, and as {field: value or list}.
 std::string to_toml(const SweepRun& run);
-Json to_json(const SweepRun& run);
+base::Json to_json(const SweepRun& run);
 // The evaluations of a run, with its own task where none is named.
 std::vector<SweepEval> evals_of(const Sweep& sweep, const SweepRun& run);
-Json to_json(const Sweep& sweep, const std::vector<SweepEval>& evals);
+base::Json to_json(const Sweep& sweep, const std::vector<SweepEval>& evals);
 
 // 8, 0.001 and true as JSON, any other word as text.
-Json json_of_word(const std::string& word);
+base::Json json_of_word(const std::string& word);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

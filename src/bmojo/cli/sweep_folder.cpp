@@ -10,19 +10,19 @@
 #include "bmojo/base/last_line.h"
 #include "bmojo/cli/processes.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace fs = std::filesystem;
 
 SweepFolder::SweepFolder(const fs::path& out)
-    : out_(absolute_path(out)), is_new_(!fs::exists(out_)) {
-  create_folders(out_, "--out");
+    : out_(base::absolute_path(out)), is_new_(!fs::exists(out_)) {
+  base::create_folders(out_, "--out");
   lock_.emplace(out_ / "lock", "--out");
   fs::remove_all(out_ / kPrograms);
   fs::create_directory(out_ / kPrograms);
   const auto from = fs::read_symlink("/proc/self/exe").parent_path();
   for (const char* name : {"bmojo", "bmojo-torch", "bmojo-sentencepiece.so"}) {
-    require(fs::exists(from / name), "sweep: needs {} beside bmojo, got none in {}", name,
-            shown(from));
+    base::require(fs::exists(from / name), "sweep: needs {} beside bmojo, got none in {}", name,
+                  base::shown(from));
     fs::copy_file(from / name, out_ / kPrograms / name);
   }
 }
@@ -44,7 +44,7 @@ std::string commit_of(const SweepFolder& folder) {
   const auto text = contents(out);
   const auto at = text.find("(commit "), end = text.find(')', at);
   if (code != 0 || end == std::string::npos)
-    throw RunError(fmt::format("bmojo-torch: cannot be run: {}", complaint(messages, code)));
+    throw base::RunError(fmt::format("bmojo-torch: cannot be run: {}", complaint(messages, code)));
   return text.substr(at + 8, end - at - 8);
 }
 
@@ -54,9 +54,9 @@ std::string contents(const fs::path& path) {
 }
 
 std::string complaint(const fs::path& messages, int code) {
-  std::string line(last_line(contents(messages)));
+  std::string line(base::last_line(contents(messages)));
   if (line.starts_with("bmojo: ")) line.erase(0, 7);
   return line.empty() ? fmt::format("ended with exit code {}", code) : line;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -8,7 +8,7 @@
 #include "bmojo/base/file.h"
 #include "bmojo/cli/sweep_file.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // Between two looks at processes.
 inline constexpr std::chrono::milliseconds kLook{50};
@@ -36,7 +36,7 @@ class SweepFolder {
  private:
   std::filesystem::path out_;
   bool is_new_;
-  std::optional<LockedFile> lock_;
+  std::optional<base::LockedFile> lock_;
 };
 
 // The commit the programs were built from, as they say it themselves.
@@ -47,4 +47,4 @@ std::string contents(const std::filesystem::path& path);
 // What a program had to say when it failed.
 std::string complaint(const std::filesystem::path& messages, int code);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

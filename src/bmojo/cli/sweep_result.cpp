@@ -9,7 +9,7 @@
 #include "bmojo/base/file.h"
 #include "bmojo/base/input.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 
@@ -55,29 +55,30 @@ std::optional<bool> is_still_falling(const std::vector<double>& losses) {
   return before.mean - last.mean > 2 * error;
 }
 
-Json metrics_summary(const fs::path& run) {
+base::Json metrics_summary(const fs::path& run) {
   const auto path = run / "metrics.jsonl";
   std::vector<double> losses;
-  Json curve = Json::array(), last;
-  for (const auto& line : whole_lines(read_text(path, SIZE_MAX))) {
-    last = parse_json(line, shown(path));
+  base::Json curve = base::Json::array(), last;
+  for (const auto& line : whole_lines(base::read_text(path, SIZE_MAX))) {
+    last = base::parse_json(line, base::shown(path));
     if (last.at("loss").is_number()) losses.push_back(last.at("loss"));
     if (last.contains("val_loss"))
-      curve.push_back({last.at("step"), last.at("val_loss"), last.value("val_accuracy", Json())});
+      curve.push_back(
+          {last.at("step"), last.at("val_loss"), last.value("val_accuracy", base::Json())});
   }
-  require(!last.is_null(), "{}: must hold a step, got none", shown(path));
+  base::require(!last.is_null(), "{}: must hold a step, got none", base::shown(path));
   const auto tail = std::span(losses).last(std::min(losses.size(), losses.size() / 10 + 1));
   const auto falling = is_still_falling(losses);
   return {{"steps", last.at("step")},
           {"tokens", last.at("tokens")},
           {"seconds", last.at("seconds")},
           {"stopped_early", last.value("stopped", false)},
-          {"train_loss", tail.empty() ? Json() : Json(spread_of(tail).mean)},
-          {"still_falling", falling ? Json(*falling) : Json()},
+          {"train_loss", tail.empty() ? base::Json() : base::Json(spread_of(tail).mean)},
+          {"still_falling", falling ? base::Json(*falling) : base::Json()},
           {"curve", curve}};
 }
 
-Json last_metrics(const fs::path& run) {
+base::Json last_metrics(const fs::path& run) {
   constexpr std::streamoff kEnough = 16384;  // bytes; a line has a few hundred
   std::ifstream file(run / "metrics.jsonl", std::ios::binary | std::ios::ate);
   if (!file) return {};
@@ -86,22 +87,23 @@ Json last_metrics(const fs::path& run) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto lines = whole_lines(text);
   if (lines.empty()) return {};
-  auto json = Json::parse(lines.back(), nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json : Json();
+  auto json = base::Json::parse(lines.back(), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : base::Json();
 }
 
-std::vector<Json> load_results(const fs::path& path) {
-  std::vector<Json> results;
+std::vector<base::Json> load_results(const fs::path& path) {
+  std::vector<base::Json> results;
   if (!fs::exists(path)) return results;
-  const auto text = read_text(path, SIZE_MAX);
+  const auto text = base::read_text(path, SIZE_MAX);
   for (const auto& line : whole_lines(text)) {
-    const auto where = fmt::format("{}:{}", shown(path), results.size() + 1);
-    results.push_back(parse_json(line, where));
-    require(results.back().is_object() && results.back().contains("recipe"),
-            "{}: must be a result with its recipe, got another line; move the file", where);
+    const auto where = fmt::format("{}:{}", base::shown(path), results.size() + 1);
+    results.push_back(base::parse_json(line, where));
+    base::require(results.back().is_object() && results.back().contains("recipe"),
+                  "{}: must be a result with its recipe, got another line; move the file", where);
   }
-  if (!text.empty() && text.back() != '\n') write_text(path, text.substr(0, text.rfind('\n') + 1));
+  if (!text.empty() && text.back() != '\n')
+    base::write_text(path, text.substr(0, text.rfind('\n') + 1));
   return results;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -8,7 +8,7 @@
 
 #include "bmojo/base/json.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 struct Interval {
   double low = 0, high = 1;
@@ -22,12 +22,12 @@ std::optional<bool> is_still_falling(const std::vector<double>& losses);
 
 // Of a run's metrics.jsonl: {steps, tokens, seconds, stopped_early, train_loss, still_falling,
 // curve}; the curve holds [step, loss, accuracy] of each validation.
-Json metrics_summary(const std::filesystem::path& run);
+base::Json metrics_summary(const std::filesystem::path& run);
 
 // The newest line of a metrics.jsonl that is being written; null where there is none.
-Json last_metrics(const std::filesystem::path& run);
+base::Json last_metrics(const std::filesystem::path& run);
 
 // The lines of a results file, none where there is no file. A line torn by a kill is cut off.
-std::vector<Json> load_results(const std::filesystem::path& path);
+std::vector<base::Json> load_results(const std::filesystem::path& path);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

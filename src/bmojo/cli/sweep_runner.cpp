@@ -20,7 +20,7 @@
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/tensors.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
@@ -38,7 +38,7 @@ struct Active {
   const SweepRun* run = nullptr;
   pid_t process = kNone;
   std::vector<SweepEval> evals;
-  Json answers = Json::array();
+  base::Json answers = base::Json::array();
   bool trained = false;
 };
 
@@ -93,9 +93,9 @@ class Sweeper {
     waiting_.pop_back();
     const auto folder = shop_.folder(run);
     if (fs::exists(folder / "lock")) wait_for(folder / "lock");
-    const bool goes_on = fs::exists(folder / kLatest);
+    const bool goes_on = fs::exists(folder / model::kLatest);
     if (!goes_on) fs::remove_all(folder);
-    write_text(shop_.beside(run, ".toml"), to_toml(run));
+    base::write_text(shop_.beside(run, ".toml"), to_toml(run));
     std::vector<std::string> words = {shop_.program(), "train", "--out", folder.string(), "--json"};
     if (goes_on)
       words.emplace_back("--resume");
@@ -110,9 +110,9 @@ class Sweeper {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (true) {
       try {
-        const LockedFile free(lock, "--out");
+        const base::LockedFile free(lock, "--out");
         return;
-      } catch (const Error&) {
+      } catch (const base::Error&) {
         check_interrupted();
         if (std::chrono::steady_clock::now() > deadline) throw;
         std::this_thread::sleep_for(kLook);
@@ -164,7 +164,7 @@ class Sweeper {
   void take_answer(Active& active) {
     const auto& run = *active.run;
     const auto& eval = active.evals[active.answers.size()];
-    auto answer = parse_json(contents(answer_file(run)), run.name);
+    auto answer = base::parse_json(contents(answer_file(run)), run.name);
     answer.erase("by_position");
     if (answer.contains("answers")) {
       const auto count = answer.at("answers").get<int64_t>();
@@ -176,29 +176,30 @@ class Sweeper {
     } else {
       answer["data"] = eval.data;
     }
-    auto config = load_config(checkpoint_folder(shop_.folder(run)));
-    apply_memory_settings(config, eval.set);
+    auto config = model::load_config(model::checkpoint_folder(shop_.folder(run)));
+    model::apply_memory_settings(config, eval.set);
     answer["set"] = eval.set;
-    answer["memory_bytes"] = memory_bytes(config, answer.value("length", int64_t{0})).total();
+    answer["memory_bytes"] =
+        memory::memory_bytes(config, answer.value("length", int64_t{0})).total();
     active.answers.push_back(std::move(answer));
   }
 
   void finish(const Active& active) {
     const auto& run = *active.run;
-    const auto config = load_config(checkpoint_folder(shop_.folder(run)));
-    Json axes = Json::object();
+    const auto config = model::load_config(model::checkpoint_folder(shop_.folder(run)));
+    base::Json axes = base::Json::object();
     for (const auto& [key, value] : run.axes) axes[key] = json_of_word(value);
-    Json line = {{"family", run.family},
-                 {"axes", axes},
-                 {"commit", commit_},
-                 {"jobs", options_.jobs},
-                 {"parameters", count_parameters(config)},
-                 {"memory_bytes", memory_bytes(config, task_length(run)).total()}};
+    base::Json line = {{"family", run.family},
+                       {"axes", axes},
+                       {"commit", commit_},
+                       {"jobs", options_.jobs},
+                       {"parameters", model::count_parameters(config)},
+                       {"memory_bytes", memory::memory_bytes(config, task_length(run)).total()}};
     line.update(metrics_summary(shop_.folder(run)));
     line["evals"] = active.answers;
     line["recipe"] = to_json(run);
     line["asked"] = to_json(sweep_, active.evals);
-    append_text(options_.results, line.dump() + '\n');
+    base::append_text(options_.results, line.dump() + '\n');
     ++num_done_;
     work_done_ += work_of(run);
     board_.say(fmt::format("done    {}  {}", run.name, outcome(line)));
@@ -208,12 +209,12 @@ class Sweeper {
   // What an unlimited window grows to.
   static int64_t task_length(const SweepRun& run) {
     const auto task = run.value_of("task");
-    return task.empty() ? 0 : parse_task(task).length;
+    return task.empty() ? 0 : data::parse_task(task).length;
   }
 
-  static std::string outcome(const Json& line) {
+  static std::string outcome(const base::Json& line) {
     auto text = fmt::format("step {}, {}", line.at("steps").get<int64_t>(),
-                            clock_text(line.at("seconds").get<double>()));
+                            base::clock_text(line.at("seconds").get<double>()));
     if (line.at("stopped_early").get<bool>()) text += ", stopped early";
     for (const auto& eval : line.at("evals"))
       text += eval.contains("accuracy")
@@ -224,7 +225,7 @@ class Sweeper {
 
   // The metrics stay: bmojo plot draws them.
   static void remove_checkpoints(const fs::path& folder) {
-    fs::remove(folder / kLatest);
+    fs::remove(folder / model::kLatest);
     std::vector<fs::path> steps;
     for (const auto& entry : fs::directory_iterator(folder)) {
       const auto name = entry.path().filename().string();
@@ -247,7 +248,7 @@ class Sweeper {
     for (const auto* run : waiting_) total += work_of(*run);
     for (const auto& active : active_) {
       const auto& run = *active.run;
-      const auto last = active.trained ? Json() : last_metrics(shop_.folder(run));
+      const auto last = active.trained ? base::Json() : last_metrics(shop_.folder(run));
       const auto step = last.is_null() ? 0 : last.value("step", int64_t{0});
       const auto steps = std::atoll(run.value_of("steps").c_str());
       const double part = active.trained ? 1
@@ -266,8 +267,8 @@ class Sweeper {
     lines[0] = fmt::format("{} of {} runs done, {} running", num_done_ + failures_.size(),
                            num_runs_, active_.size());
     if (done > 0.02 * total)
-      lines[0] +=
-          fmt::format(", about {} left", clock_text((now() - started_) / done * (total - done)));
+      lines[0] += fmt::format(", about {} left",
+                              base::clock_text((now() - started_) / done * (total - done)));
     board_.show(lines);
   }
 
@@ -294,4 +295,4 @@ std::vector<std::string> run_all(const Sweep& sweep, const std::vector<const Swe
   return sweeper.failures();
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -7,7 +7,7 @@
 
 #include "bmojo/cli/sweep_check.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 struct SweepOptions {
   std::filesystem::path results;  // a line a finished run is added to it
@@ -22,4 +22,4 @@ std::vector<std::string> run_all(const Sweep& sweep, const std::vector<const Swe
                                  const SweepFolder& shop, const RunSeconds& seconds,
                                  const SweepOptions& options);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -17,7 +17,7 @@
 #include "bmojo/cli/sweep_runner.h"
 #include "bmojo/cli/verbs.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 
@@ -39,12 +39,12 @@ int64_t default_jobs(const Sweep& sweep) {
 }
 
 // Those that no line of the results is of: the same fields, asked the same.
-std::vector<const SweepRun*> runs_left(const Sweep& sweep, const std::vector<Json>& results) {
+std::vector<const SweepRun*> runs_left(const Sweep& sweep, const std::vector<base::Json>& results) {
   std::vector<const SweepRun*> left;
   for (const auto& run : sweep.runs) {
     const auto recipe = to_json(run), asked = to_json(sweep, evals_of(sweep, run));
-    const bool is_done = std::ranges::any_of(results, [&](const Json& line) {
-      return line.at("recipe") == recipe && line.value("asked", Json()) == asked;
+    const bool is_done = std::ranges::any_of(results, [&](const base::Json& line) {
+      return line.at("recipe") == recipe && line.value("asked", base::Json()) == asked;
     });
     if (!is_done) left.push_back(&run);
   }
@@ -58,7 +58,7 @@ std::string expected(const RunSeconds& seconds, int64_t jobs) {
     total += each;
     longest = std::max(longest, each);
   }
-  return "about " + clock_text(std::max(total / static_cast<double>(jobs), longest));
+  return "about " + base::clock_text(std::max(total / static_cast<double>(jobs), longest));
 }
 
 void run_sweep(Options options) {
@@ -68,8 +68,8 @@ void run_sweep(Options options) {
   end_with_130();
   defer_interrupts();
   const SweepFolder folder(options.out);
-  const auto results =
-      options.results.empty() ? folder.path() / "results.jsonl" : absolute_path(options.results);
+  const auto results = options.results.empty() ? folder.path() / "results.jsonl"
+                                               : base::absolute_path(options.results);
   const auto runs = runs_left(sweep, load_results(results));
   const auto num_before = sweep.runs.size() - runs.size();
   const auto seconds = check_runs(folder, runs, options.jobs);
@@ -84,8 +84,8 @@ void run_sweep(Options options) {
   const auto failures =
       run_all(sweep, runs, folder, seconds, {results, options.jobs, options.keep, quiet});
   if (!failures.empty())
-    throw RunError(fmt::format("sweep: {} of {} runs failed, the first: {}", failures.size(),
-                               sweep.runs.size(), failures.front()));
+    throw base::RunError(fmt::format("sweep: {} of {} runs failed, the first: {}", failures.size(),
+                                     sweep.runs.size(), failures.front()));
   if (options.json)
     return print_json({{"runs", sweep.runs.size()},
                        {"done", runs.size()},
@@ -115,4 +115,4 @@ void add_sweep_verb(CLI::App& app) {
   verb->callback([options] { run_sweep(*options); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -7,7 +7,7 @@
 #include "bmojo/cli/verbs.h"
 #include "bmojo/data/task.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 struct Options {
@@ -23,7 +23,7 @@ void print_sequence(const std::vector<int64_t>& ids, const std::vector<int64_t>&
   std::vector<std::string> words;
   size_t width = 0;
   for (size_t t = 0; t < ids.size(); ++t) {
-    const bool due = targets[t] != kNotScored;
+    const bool due = targets[t] != data::kNotScored;
     words.push_back(due ? fmt::format("{}->{}", ids[t], targets[t]) : fmt::format("{}", ids[t]));
     width = std::max(width, words.back().size());
   }
@@ -37,11 +37,11 @@ void print_sequence(const std::vector<int64_t>& ids, const std::vector<int64_t>&
 }
 
 void run_task(const Options& options) {
-  const auto task = parse_task(with_example_keys(options.task));
-  require(options.show, "task: --show must be given, got nothing to do");
+  const auto task = data::parse_task(data::with_example_keys(options.task));
+  base::require(options.show, "task: --show must be given, got nothing to do");
   std::vector<int64_t> ids(task.length), targets(task.length), sources(task.length);
-  draw(task, static_cast<uint64_t>(options.common.seed), Split::test,
-       static_cast<uint64_t>(options.number), {ids, targets, sources});
+  data::draw(task, static_cast<uint64_t>(options.common.seed), data::Split::test,
+             static_cast<uint64_t>(options.number), {ids, targets, sources});
   if (options.common.json)
     return print_json(
         {{"task", task.text}, {"ids", ids}, {"targets", targets}, {"sources", sources}});
@@ -62,4 +62,4 @@ void add_task_verb(CLI::App& app) {
   verb->callback([options] { run_task(*options); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -15,7 +15,7 @@
 #include "bmojo/cli/verbs.h"
 #include "bmojo/data/tokenize.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 
 struct Options {
@@ -26,10 +26,10 @@ struct Options {
 };
 
 std::string counted(int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", grouped(count), what, count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", base::grouped(count), what, count == 1 ? "" : "s");
 }
 
-void print_summary(const Options& options, const TokenizeSummary& summary) {
+void print_summary(const Options& options, const data::TokenizeSummary& summary) {
   const double bytes_per_token =
       static_cast<double>(summary.num_bytes) / static_cast<double>(summary.num_tokens);
   if (options.common.json)
@@ -48,15 +48,16 @@ void print_summary(const Options& options, const TokenizeSummary& summary) {
     left_out.push_back(counted(summary.num_empty_documents, "empty document"));
   if (summary.num_other_files > 0)
     left_out.push_back(counted(summary.num_other_files, "other file"));
-  fmt::print("{}: {}, {}, {} B, {:.2f} bytes a token, {}{}{}\n", printable(options.out),
+  fmt::print("{}: {}, {}, {} B, {:.2f} bytes a token, {}{}{}\n", base::printable(options.out),
              counted(summary.num_documents, "document"), counted(summary.num_tokens, "token"),
-             grouped(summary.num_bytes), bytes_per_token, counted(summary.num_shards, "shard"),
+             base::grouped(summary.num_bytes), bytes_per_token,
+             counted(summary.num_shards, "shard"),
              left_out.empty() ? "" : "; left out: ", fmt::join(left_out, ", "));
 }
 
 void run_tokenize(const Options& options) {
   const int64_t cores = std::max<int64_t>(std::thread::hardware_concurrency(), 1);
-  const TokenizeOptions work{
+  const data::TokenizeOptions work{
       .tokenizer = options.tokenizer,
       .inputs = std::vector<std::filesystem::path>(options.inputs.begin(), options.inputs.end()),
       .out = options.out,
@@ -65,8 +66,8 @@ void run_tokenize(const Options& options) {
       .num_threads = options.common.threads > 0 ? options.common.threads : cores};
   defer_interrupts();
   const auto summary = [&] {
-    Progress progress("tokenize", "B", options.common.quiet);
-    return tokenize(work, [&](int64_t done, int64_t total) {
+    base::Progress progress("tokenize", "B", options.common.quiet);
+    return data::tokenize(work, [&](int64_t done, int64_t total) {
       check_interrupted();
       progress.update(done, total);
     });
@@ -97,4 +98,4 @@ void add_tokenize_verb(CLI::App& app) {
   verb->callback([options] { run_tokenize(*options); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

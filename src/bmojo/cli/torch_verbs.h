@@ -8,7 +8,7 @@
 #include "bmojo/cli/engine.h"
 #include "bmojo/nn/model.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // The verbs that run through torch, one file each.
 void add_bench_verb(CLI::App& app);
@@ -21,4 +21,4 @@ nn::Model load_model(const std::string& folder, const std::vector<std::string>& 
 // `--threads N`; 0 leaves torch's own choice, one thread a core.
 void use_threads(int64_t threads);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

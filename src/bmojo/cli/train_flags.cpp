@@ -3,7 +3,7 @@
 #include <string>
 #include <type_traits>
 
-namespace bmojo {
+namespace bmojo::cli {
 
 void add_recipe_flags(CLI::App& verb) {
   train::Recipe any;
@@ -31,4 +31,4 @@ train::Flags recipe_flags(const CLI::App& verb) {
   return flags;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

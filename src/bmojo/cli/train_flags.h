@@ -4,10 +4,10 @@
 
 #include "bmojo/train/recipe_words.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // A flag for each field of a recipe. Their words are kept as they were given.
 void add_recipe_flags(CLI::App& verb);
 train::Flags recipe_flags(const CLI::App& verb);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -11,7 +11,7 @@
 #include "bmojo/model/flops.h"
 #include "bmojo/model/tensors.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 using train::Estimate;
 using train::Job;
@@ -31,10 +31,10 @@ double epochs(const Job& job) {
 }
 
 // Behind the name of a line: what is longer than a terminal is cut.
-std::string fitting(std::string_view text) { return printable(text, 62); }
+std::string fitting(std::string_view text) { return base::printable(text, 62); }
 
 std::string counted(int64_t number, std::string_view what) {
-  return fmt::format("{} {}{}", grouped(number), what, number == 1 ? "" : "s");
+  return fmt::format("{} {}{}", base::grouped(number), what, number == 1 ? "" : "s");
 }
 
 std::string model_text(const Job& job) {
@@ -53,11 +53,11 @@ std::string data_text(const Job& job) {
       fmt::format("{}: {} in {}, read {:.3g} times", more, counted(job.data->num_tokens(), "token"),
                   counted(job.data->num_documents(), "document"), epochs(job));
   const auto first = std::filesystem::path(names[0]).filename().string();
-  return printable(first, 62 - std::min<size_t>(read.size(), 54)) + read;
+  return base::printable(first, 62 - std::min<size_t>(read.size(), 54)) + read;
 }
 
 std::string tried_text(const Job& job, const Estimate& estimate) {
-  const auto text = fmt::format("by a trial of {} tokens", grouped(estimate.tried_tokens));
+  const auto text = fmt::format("by a trial of {} tokens", base::grouped(estimate.tried_tokens));
   if (estimate.tried_layers == job.config.num_layers) return text;
   return fmt::format("{} and {}", text, counted(estimate.tried_layers, "layer"));
 }
@@ -69,18 +69,18 @@ std::vector<std::string> summary(const Job& job, const Estimate& estimate, int64
   const double seconds = static_cast<double>(plan.num_steps - step) * estimate.step_seconds;
   return {
       fmt::format("model         {}", model_text(job)),
-      fmt::format("parameters    {}, {} without embeddings", grouped(plan.parameters),
-                  grouped(count_parameters_without_embeddings(config))),
+      fmt::format("parameters    {}, {} without embeddings", base::grouped(plan.parameters),
+                  base::grouped(model::count_parameters_without_embeddings(config))),
       fmt::format("data          {}", data_text(job)),
-      fmt::format("steps         {} of {}: {} of {}", grouped(plan.num_steps),
+      fmt::format("steps         {} of {}: {} of {}", base::grouped(plan.num_steps),
                   counted(plan.tokens_per_step(), "token"), counted(plan.num_sequences, "sequence"),
-                  grouped(plan.span)),
-      fmt::format("total         {} tokens, {:.3g} a parameter", grouped(plan.num_tokens()),
+                  base::grouped(plan.span)),
+      fmt::format("total         {} tokens, {:.3g} a parameter", base::grouped(plan.num_tokens()),
                   static_cast<double>(plan.num_tokens()) / static_cast<double>(plan.parameters)),
       fmt::format("time          about {}, {}", duration(seconds), tried_text(job, estimate)),
       fmt::format("memory        about {}{} and {} for the program itself",
-                  si(estimate.memory_bytes, "B"), recipe.workers > 1 ? " a worker" : "",
-                  si(estimate.program_bytes, "B"))};
+                  base::si(estimate.memory_bytes, "B"), recipe.workers > 1 ? " a worker" : "",
+                  base::si(estimate.program_bytes, "B"))};
 }
 
 void print_plan(const Job& job, const Estimate& estimate, int64_t step, bool json) {
@@ -98,17 +98,17 @@ void print_plan(const Job& job, const Estimate& estimate, int64_t step, bool jso
          {"context", recipe.context},
          {"lr", recipe.lr},
          {"ssm_lr", recipe.ssm_lr},
-         {"epochs", data ? Json(epochs(job)) : Json()},
+         {"epochs", data ? base::Json(epochs(job)) : base::Json()},
          {"seconds", static_cast<double>(plan.num_steps - step) * estimate.step_seconds},
          {"memory_bytes", estimate.memory_bytes},
          {"program_bytes", estimate.program_bytes},
          {"tried_tokens", estimate.tried_tokens},
          {"tried_layers", estimate.tried_layers},
-         {"flops",
-          training_flops_per_token(config, plan.span) * static_cast<double>(plan.num_tokens())}});
+         {"flops", model::training_flops_per_token(config, plan.span) *
+                       static_cast<double>(plan.num_tokens())}});
   for (const auto& line : summary(job, estimate, step)) fmt::print("{}\n", line);
   fmt::print("at once       {} in segments of {}; gradients through {}\n",
-             counted(recipe.micro_batch, "sequence"), grouped(recipe.segment),
+             counted(recipe.micro_batch, "sequence"), base::grouped(recipe.segment),
              counted(recipe.bptt, "segment"));
   fmt::print("memories      {}\n", !plan.carries ? "start afresh with every sequence"
                                    : recipe.context == 0
@@ -116,8 +116,8 @@ void print_plan(const Job& job, const Estimate& estimate, int64_t step, bool jso
                                        : fmt::format("carried over {} tokens", recipe.context));
   fmt::print("rates         {:g}, SSM {:g}, to {:g}; warm-up {:g}\n", recipe.lr, recipe.ssm_lr,
              recipe.min_lr, recipe.warmup);
-  fmt::print("workers       {} with {}\n", grouped(recipe.workers),
+  fmt::print("workers       {} with {}\n", base::grouped(recipe.workers),
              counted(recipe.threads, "thread"));
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

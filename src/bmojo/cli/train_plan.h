@@ -6,7 +6,7 @@
 
 #include "bmojo/train/estimate.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // What a run is, a line each of at most 80 columns; the times are those of steps from `step` on.
 std::vector<std::string> summary(const train::Job& job, const train::Estimate& estimate,
@@ -15,4 +15,4 @@ std::vector<std::string> summary(const train::Job& job, const train::Estimate& e
 // The answer of --dry-run.
 void print_plan(const train::Job& job, const train::Estimate& estimate, int64_t step, bool json);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

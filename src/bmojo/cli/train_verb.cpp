@@ -16,7 +16,7 @@
 #include "bmojo/train/launch.h"
 #include "bmojo/train/trainer.h"
 
-namespace bmojo {
+namespace bmojo::cli {
 namespace {
 namespace fs = std::filesystem;
 using train::Job;
@@ -27,7 +27,7 @@ struct Options {
   bool resume = false, dry_run = false, quiet = false, json = false;
 };
 
-void say(const std::string& text) { print_stderr(text + '\n'); }
+void say(const std::string& text) { base::print_stderr(text + '\n'); }
 
 // Refuses what would end the run before its first step, and prints the plan. Writes nothing.
 void dry_run(const Job& job, const Options& options, const std::optional<Started>& started) {
@@ -39,7 +39,7 @@ void dry_run(const Job& job, const Options& options, const std::optional<Started
 
 // The heap is never given back (see main), so it is as large as it has been. Files that were mapped
 // are not counted: their pages are the system's to drop.
-int64_t peak_memory() { return process_memory("RssAnon"); }
+int64_t peak_memory() { return base::process_memory("RssAnon"); }
 
 void print_result(const train::Trainer& trainer, const Options& options) {
   const auto best = trainer.best_loss();
@@ -47,7 +47,7 @@ void print_result(const train::Trainer& trainer, const Options& options) {
   if (options.json)
     return print_json({{"step", trainer.num_steps_done()},
                        {"loss", trainer.last_loss()},
-                       {"best_val_loss", best ? Json(*best) : Json()},
+                       {"best_val_loss", best ? base::Json(*best) : base::Json()},
                        {"seconds", trainer.seconds_running()},
                        {"read_seconds", overhead.reading},
                        {"log_seconds", overhead.logging},
@@ -59,9 +59,9 @@ void print_result(const train::Trainer& trainer, const Options& options) {
              best ? fmt::format(", best validation {:.4f}", *best) : "");
   if (!options.quiet)
     say(fmt::format("{} in this call, {:.1f} % of it reading, logging and saving; memory {}",
-                    clock_text(trainer.seconds_running()),
+                    base::clock_text(trainer.seconds_running()),
                     100 * overhead.total() / trainer.seconds_running(),
-                    si(static_cast<double>(peak_memory()), "B")));
+                    base::si(static_cast<double>(peak_memory()), "B")));
 }
 
 void run_worker(const Job& job, const Options& options, const std::optional<Started>& started,
@@ -109,16 +109,18 @@ void run_train(const Options& options, const CLI::App& given) {
   end_with_130();
   // MKL repeats its sums to the bit only in this mode; it is read at the first product.
   setenv("MKL_CBWR", "AUTO", /*overwrite=*/0);
-  require(options.dry_run || !options.out.empty(), "--out: must name the run's folder, got none");
+  base::require(options.dry_run || !options.out.empty(),
+                "--out: must name the run's folder, got none");
   std::optional<Started> started;
   if (options.resume) started = train::load_started(options.out);
-  auto recipe = train::merged_recipe(recipe_flags(given), options.run,
-                                     started ? fs::path(options.out) / kRunFile : fs::path());
+  auto recipe =
+      train::merged_recipe(recipe_flags(given), options.run,
+                           started ? fs::path(options.out) / model::kRunFile : fs::path());
   const auto place = train::place_from_environment();
   if (place) {
-    require(given.get_option("--workers")->count() == 0 || recipe.workers == place->count,
-            "--workers: must be as many as were started = {}, got {}; leave it out", place->count,
-            recipe.workers);
+    base::require(given.get_option("--workers")->count() == 0 || recipe.workers == place->count,
+                  "--workers: must be as many as were started = {}, got {}; leave it out",
+                  place->count, recipe.workers);
     recipe.workers = place->count;
   }
   // What was said first: with another task or number of workers the rest might not fit together.
@@ -157,4 +159,4 @@ void add_train_verb(CLI::App& app) {
   verb->callback([options, verb] { run_verb([&] { run_train(*options, *verb); }); });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

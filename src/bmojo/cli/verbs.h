@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-namespace bmojo {
+namespace bmojo::cli {
 
 // The torch-free verbs, one file each.
 void add_bench_verb(CLI::App& app);
@@ -16,4 +16,4 @@ void add_task_verb(CLI::App& app);
 void add_plot_verb(CLI::App& app);
 void add_sweep_verb(CLI::App& app);
 
-}  // namespace bmojo
+}  // namespace bmojo::cli

@@ -1,6 +1,6 @@
 #include "bmojo/data/added_tokens.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 size_t pair_of(uint8_t first, uint8_t second) { return size_t{first} << 8 | second; }
@@ -61,4 +61,4 @@ AddedTokens::Match AddedTokens::find(std::string_view text, size_t from) const {
   return none;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::data {
 
 // Texts that are one id wherever they stand, found before anything is split: the leftmost first, of
 // those that begin at one place the longest.
@@ -35,4 +35,4 @@ class AddedTokens {
   std::bitset<65536> starts_;          // two bytes that may begin a text
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 std::vector<int64_t> positions_wanted(std::span<const int64_t> sources) {
@@ -73,4 +73,4 @@ Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t 
   return batch;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

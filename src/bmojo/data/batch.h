@@ -8,7 +8,7 @@
 
 // Shapes: B sequences, L tokens each.
 
-namespace bmojo {
+namespace bmojo::data {
 
 // Sequences of tokens with what is due at each; kNotScored where nothing is due.
 struct Batch {
@@ -33,4 +33,4 @@ Batch columns(const Batch& batch, int64_t from, int64_t count);
 // Sequences [first, first + count) of a task.
 Batch draw(const Task& task, uint64_t seed, Split split, int64_t first, int64_t count);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -7,7 +7,7 @@
 #include <queue>
 #include <span>
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 // Below, looking at every pair for each merge is faster than a queue.
@@ -151,4 +151,4 @@ void Bpe::merge_long(std::vector<int32_t>& ids, size_t from) const {
   for (uint32_t at = 0; at < count; at = symbols[at].behind) ids.push_back(symbols[at].id);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

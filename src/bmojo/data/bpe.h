@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::data {
 
 // Two neighbours that become one.
 struct BpeMerge {
@@ -70,4 +70,4 @@ class Bpe {
   int shift_ = 0;             // 64 - log2 of the table's size
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::data

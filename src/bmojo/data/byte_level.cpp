@@ -18,7 +18,7 @@
 #include "bmojo/data/tokenizer_json.h"
 #include "bmojo/data/unicode.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using ByteOf = std::unordered_map<uint32_t, uint8_t>;  // by the character that stands for it
@@ -40,14 +40,14 @@ class ByteLevel final : public Tokenizer {
  public:
   ByteLevel(std::string json, const std::string& subject)
       : ByteLevel(read_tokenizer_json(json, subject), subject) {
-    digest_ = digest_of_text(json);
+    digest_ = base::digest_of_text(json);
     json_ = std::move(json);
   }
 
   std::vector<int32_t> encode(std::string_view text) const override;
   std::vector<int32_t> encode_rest(std::string_view text) const override {
-    require(cuttable_ && is_cut_before(text.empty() ? '\0' : text.front()),
-            "encode_rest: text must begin at a cut, got {}", in_quotes(text));
+    base::require(cuttable_ && is_cut_before(text.empty() ? '\0' : text.front()),
+                  "encode_rest: text must begin at a cut, got {}", base::in_quotes(text));
     return encode(text);
   }
   size_t find_cut(std::string_view text, size_t from) const override;
@@ -128,8 +128,9 @@ void ByteLevel::read_added(const ByteLevelSpec& spec, const std::string& subject
       }
     }
   }
-  require(end_ >= 0, "{}: must have a special added token to end documents with, {}, got none",
-          subject, fmt::join(kEnds, " or "));
+  base::require(end_ >= 0,
+                "{}: must have a special added token to end documents with, {}, got none", subject,
+                fmt::join(kEnds, " or "));
 }
 
 std::unique_ptr<ByteLevel::Work> ByteLevel::take_work() const {
@@ -142,8 +143,9 @@ std::unique_ptr<ByteLevel::Work> ByteLevel::take_work() const {
 
 std::vector<int32_t> ByteLevel::encode(std::string_view text) const {
   constexpr size_t kMost = size_t{1} << 31;  // places within a word are counted in 32 bits
-  require(text.size() <= kMost,
-          "text: must have a place to cut it within {} bytes for this tokenizer, got none", kMost);
+  base::require(text.size() <= kMost,
+                "text: must have a place to cut it within {} bytes for this tokenizer, got none",
+                kMost);
   std::string valid;
   if (find_utf8_fault(text).at < text.size()) text = valid = replace_utf8_faults(text);
   auto work = take_work();
@@ -200,7 +202,7 @@ std::string ByteLevel::decode(std::span<const int32_t> ids) const {
   const int64_t last = vocab_size() - 1;
   std::string text;
   for (const int32_t id : ids) {
-    require(id >= 0 && id <= last, "decode: token id must be from 0 to {}, got {}", last, id);
+    base::require(id >= 0 && id <= last, "decode: token id must be from 0 to {}, got {}", last, id);
     text += texts_[static_cast<size_t>(id)];
   }
   return text;
@@ -212,4 +214,4 @@ std::unique_ptr<Tokenizer> make_byte_level(std::string json, const std::string& 
   return std::make_unique<ByteLevel>(std::move(json), subject);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -2,11 +2,11 @@
 
 #include <unordered_map>
 
-namespace bmojo {
+namespace bmojo::data {
 
 // The first of a shuffle; places that were swapped are looked up, so that a wide range costs
 // nothing.
-std::vector<int64_t> draw_distinct(Random& random, int64_t count, int64_t low, int64_t high) {
+std::vector<int64_t> draw_distinct(base::Random& random, int64_t count, int64_t low, int64_t high) {
   std::vector<int64_t> numbers;
   std::unordered_map<int64_t, int64_t> moved;  // place -> the number that stands there now
   const auto at = [&](int64_t place) {
@@ -21,4 +21,4 @@ std::vector<int64_t> draw_distinct(Random& random, int64_t count, int64_t low, i
   return numbers;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

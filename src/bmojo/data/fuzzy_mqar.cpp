@@ -15,7 +15,7 @@
 #include "bmojo/data/recall.h"
 #include "bmojo/data/task.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 using Motif = std::vector<int64_t>;
@@ -31,7 +31,7 @@ struct FuzzyMqar {
   TaskKeys::Range pairs;
   int64_t length, vocabulary, gap, motif;
 
-  void fill(Random& random, const TaskRow& row) const {
+  void fill(base::Random& random, const TaskRow& row) const {
     const auto& [ids, targets, sources] = row;
     const int64_t half = vocabulary / 2;
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
@@ -59,7 +59,7 @@ struct FuzzyMqar {
   }
 
   // Tokens of low … high-1, every length as likely.
-  Motif draw_motif(Random& random, int64_t low, int64_t high) const {
+  Motif draw_motif(base::Random& random, int64_t low, int64_t high) const {
     Motif tokens(draw_from(random, 1, motif + 1));
     for (auto& token : tokens) token = draw_from(random, low, high);
     return tokens;
@@ -67,7 +67,7 @@ struct FuzzyMqar {
 
   // A key that is ambiguous beside those before it is drawn anew, with its length. check() leaves
   // half of all tokens unused as first and as last ones, so a few draws are enough.
-  std::vector<Motif> draw_keys(Random& random, int64_t count) const {
+  std::vector<Motif> draw_keys(base::Random& random, int64_t count) const {
     std::vector<Motif> keys;
     while (std::ssize(keys) < count) {
       const auto key = draw_motif(random, 1, vocabulary / 2);
@@ -80,10 +80,11 @@ struct FuzzyMqar {
 
 void check(const FuzzyMqar& task) {
   const int64_t most = task.pairs.high;
-  require(task.vocabulary >= 4 * most + 2,
-          "task fuzzy-mqar: vocab must have two key tokens for each pair, got {} for {} pairs; at "
-          "least {} is needed",
-          task.vocabulary, most, 4 * most + 2);
+  base::require(
+      task.vocabulary >= 4 * most + 2,
+      "task fuzzy-mqar: vocab must have two key tokens for each pair, got {} for {} pairs; at "
+      "least {} is needed",
+      task.vocabulary, most, 4 * most + 2);
   require_length(
       {.task = "fuzzy-mqar",
        .formula = "4 x motif x pairs + gap",
@@ -110,7 +111,7 @@ Task make_fuzzy_mqar(TaskKeys& keys) {
                                 fuzzy.vocabulary - 1),
           .length = fuzzy.length,
           .vocab_size = fuzzy.vocabulary,
-          .fill = [fuzzy](Random& random, const TaskRow& row) { fuzzy.fill(random, row); }};
+          .fill = [fuzzy](base::Random& random, const TaskRow& row) { fuzzy.fill(random, row); }};
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -9,7 +9,7 @@
 #include "bmojo/data/draws.h"
 #include "bmojo/data/task.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 Task make_induction(TaskKeys& keys) {
   const int64_t length = keys.number("length", 3, kMostTokens, 256);
@@ -19,7 +19,7 @@ Task make_induction(TaskKeys& keys) {
           .legend = "0 is the special token",
           .length = length,
           .vocab_size = vocabulary,
-          .fill = [=](Random& random, const TaskRow& row) {
+          .fill = [=](base::Random& random, const TaskRow& row) {
             const auto& [ids, targets, sources] = row;
             for (auto& id : ids) id = draw_from(random, kSpecial + 1, vocabulary);
             const int64_t place = draw_from(random, 0, length - 2);
@@ -29,4 +29,4 @@ Task make_induction(TaskKeys& keys) {
           }};
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

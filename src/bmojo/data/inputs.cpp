@@ -5,7 +5,7 @@
 
 #include "bmojo/base/error.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace fs = std::filesystem;
 namespace {
 
@@ -24,8 +24,8 @@ std::vector<fs::path> list_folder(const fs::path& folder, int64_t& num_other_fil
     else
       ++others;
   }
-  require(!files.empty(), "{}: folder must hold *.txt or *.jsonl files, got none of {} files",
-          shown(folder), others);
+  base::require(!files.empty(), "{}: folder must hold *.txt or *.jsonl files, got none of {} files",
+                base::shown(folder), others);
   std::ranges::sort(files);
   num_other_files += others;
   return files;
@@ -46,9 +46,9 @@ Inputs list_inputs(const std::vector<fs::path>& paths) {
       for (const auto& file : list_folder(path, inputs.num_other_files)) add(file);
       continue;
     }
-    require(fs::is_regular_file(status),
-            "{}: must be a text file, a JSONL file or a folder, got {}", shown(path),
-            fs::exists(status) ? "a device or pipe" : error.message());
+    base::require(fs::is_regular_file(status),
+                  "{}: must be a text file, a JSONL file or a folder, got {}", base::shown(path),
+                  fs::exists(status) ? "a device or pipe" : error.message());
     add(path);
   }
   return inputs;
@@ -58,7 +58,7 @@ std::string InputPart::where(std::string_view line) const {
   // Lines are counted for a message only: a part does not know how many come before it.
   const auto* start = reinterpret_cast<const char*>(file->bytes().data());
   const char* here = line.data();
-  return fmt::format("{}:{}", shown(file->path()), 1 + std::count(start, here, '\n'));
+  return fmt::format("{}:{}", base::shown(file->path()), 1 + std::count(start, here, '\n'));
 }
 
 InputParts::InputParts(const std::vector<InputFile>& files, const Tokenizer& tokenizer)
@@ -70,7 +70,7 @@ std::optional<InputPart> InputParts::next() {
     part_ = {};
     if (next_file_ == files_.size()) return std::nullopt;
     const auto& file = files_[next_file_++];
-    part_.file = std::make_shared<const MappedFile>(file.path);
+    part_.file = std::make_shared<const base::MappedFile>(file.path);
     part_.is_jsonl = file.is_jsonl;
     const auto bytes = part_.file->bytes();
     rest_ = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -86,4 +86,4 @@ std::optional<InputPart> InputParts::next() {
   return part_;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

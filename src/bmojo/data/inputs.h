@@ -11,7 +11,7 @@
 #include "bmojo/base/file.h"
 #include "bmojo/data/tokenizer.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 struct InputFile {
   std::filesystem::path path;
@@ -30,7 +30,7 @@ Inputs list_inputs(const std::vector<std::filesystem::path>& paths);
 
 // A stretch of a file for one worker: whole lines of JSONL, or a document's text between two cuts.
 struct InputPart {
-  std::shared_ptr<const MappedFile> file;
+  std::shared_ptr<const base::MappedFile> file;
   bool is_jsonl = false;
   std::string_view text;
   bool begins = true, ends = true;  // of text: the document's first, last part
@@ -56,4 +56,4 @@ class InputParts {
   std::string_view rest_;  // of its file
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::data

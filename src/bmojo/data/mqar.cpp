@@ -17,7 +17,7 @@
 #include "bmojo/data/recall.h"
 #include "bmojo/data/task.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 struct Mqar {
@@ -29,7 +29,7 @@ struct Mqar {
 
   int64_t span(int64_t num_pairs) const { return given_span.value_or(2 * num_pairs); }
 
-  void fill(Random& random, const TaskRow& row) const {
+  void fill(base::Random& random, const TaskRow& row) const {
     const auto& [ids, targets, sources] = row;
     const auto value = [&] { return draw_from(random, vocabulary / 2, vocabulary); };
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
@@ -47,13 +47,13 @@ struct Mqar {
   }
 
   // One gap is not drawn either.
-  int64_t draw_gap(Random& random) const {
+  int64_t draw_gap(base::Random& random) const {
     return gap.low == gap.high ? gap.low : draw_from(random, gap.low, gap.high + 1);
   }
 
   // Where every place is taken nothing is drawn: sequences without a span are what they were
   // before there was one.
-  std::vector<int64_t> draw_places(Random& random, int64_t num_pairs) const {
+  std::vector<int64_t> draw_places(base::Random& random, int64_t num_pairs) const {
     if (span(num_pairs) > 2 * num_pairs)
       return draw_distinct(random, num_pairs, 0, span(num_pairs) / 2);
     std::vector<int64_t> places(num_pairs);
@@ -64,16 +64,18 @@ struct Mqar {
 
 void check(const Mqar& task) {
   const int64_t most = task.pairs.high, half = task.vocabulary / 2;
-  require(most <= half - 1,
-          "task mqar: vocab must have a key for each pair, got {} for {} pairs; at least {} is "
-          "needed",
-          task.vocabulary, most, 2 * (most + 1));
+  base::require(
+      most <= half - 1,
+      "task mqar: vocab must have a key for each pair, got {} for {} pairs; at least {} is "
+      "needed",
+      task.vocabulary, most, 2 * (most + 1));
   const int64_t span = task.span(most);
-  require(span >= 2 * most,
-          "task mqar: span must be at least 2 x pairs = {}, got {}; span={} or pairs={} would fit",
-          2 * most, span, 2 * most, span / 2);
-  require(span % 2 == 0, "task mqar: span must be even, got {}; span={} or span={} would fit", span,
-          span - 1, span + 1);
+  base::require(
+      span >= 2 * most,
+      "task mqar: span must be at least 2 x pairs = {}, got {}; span={} or pairs={} would fit",
+      2 * most, span, 2 * most, span / 2);
+  base::require(span % 2 == 0, "task mqar: span must be even, got {}; span={} or span={} would fit",
+                span, span - 1, span + 1);
   require_length(
       {.task = "mqar",
        .formula = task.given_span ? "span + 2 x pairs + gap" : "4 x pairs + gap",
@@ -100,7 +102,7 @@ Task make_mqar(TaskKeys& keys) {
                                 mqar.vocabulary / 2, mqar.vocabulary - 1),
           .length = mqar.length,
           .vocab_size = mqar.vocabulary,
-          .fill = [mqar](Random& random, const TaskRow& row) { mqar.fill(random, row); }};
+          .fill = [mqar](base::Random& random, const TaskRow& row) { mqar.fill(random, row); }};
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -8,7 +8,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/data/unicode.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
@@ -36,14 +36,14 @@ void append_nfc(std::string_view text, std::string& out) {
     const auto count =
         utf8proc_decompose_char(static_cast<int32_t>(code), parts, kMostOfOne, kOptions, &boundary);
     if (count < 0 || count > static_cast<utf8proc_ssize_t>(kMostOfOne))
-      throw RunError(fmt::format("utf8proc: decomposing U+{:04X} failed", code));
+      throw base::RunError(fmt::format("utf8proc: decomposing U+{:04X} failed", code));
     codes.insert(codes.end(), parts, parts + count);
     p += size;
   }
   order_marks(codes);
   const auto count =
       utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), kOptions);
-  if (count < 0) throw RunError(fmt::format("utf8proc: {}", utf8proc_errmsg(count)));
+  if (count < 0) throw base::RunError(fmt::format("utf8proc: {}", utf8proc_errmsg(count)));
   codes.resize(static_cast<size_t>(count));
   for (const int32_t code : codes) {
     utf8proc_uint8_t bytes[4];
@@ -89,4 +89,4 @@ std::string_view to_nfc(std::string_view text, std::string& buffer) {
   return buffer;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -14,7 +14,7 @@
 #include "bmojo/data/recall.h"
 #include "bmojo/data/task.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 struct NoisyMqar {
@@ -31,7 +31,7 @@ struct NoisyMqar {
     return std::llround(others * noise / (1 - noise));
   }
 
-  void fill(Random& random, const TaskRow& row) const {
+  void fill(base::Random& random, const TaskRow& row) const {
     const auto& [ids, targets, sources] = row;
     const auto value = [&] { return draw_from(random, half(), first_noise()); };
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
@@ -59,7 +59,7 @@ struct NoisyMqar {
   }
 
   // A pair, a filler of the gap and a noise token are one each: which of them are noise.
-  std::vector<bool> draw_order(Random& random, int64_t num_pairs) const {
+  std::vector<bool> draw_order(base::Random& random, int64_t num_pairs) const {
     const int64_t count = num_noise(num_pairs, gap);
     std::vector<bool> is_noise(num_pairs + gap + count);
     for (const auto i : draw_distinct(random, count, 0, std::ssize(is_noise))) is_noise[i] = true;
@@ -69,10 +69,11 @@ struct NoisyMqar {
 
 void check(const NoisyMqar& task) {
   const int64_t most = task.pairs.high, needed = 2 * (most + 1) + task.noise_vocabulary;
-  require(task.vocabulary >= needed,
-          "task noisy-mqar: vocab must have noise_vocab = {} ids and a key for each pair, got {} "
-          "for {} pairs; at least {} is needed",
-          task.noise_vocabulary, task.vocabulary, most, needed);
+  base::require(
+      task.vocabulary >= needed,
+      "task noisy-mqar: vocab must have noise_vocab = {} ids and a key for each pair, got {} "
+      "for {} pairs; at least {} is needed",
+      task.noise_vocabulary, task.vocabulary, most, needed);
   require_length({.task = "noisy-mqar",
                   .formula = "(2 x pairs + gap) / (1 - noise) + 2 x pairs",
                   .length = task.length,
@@ -101,7 +102,7 @@ Task make_noisy_mqar(TaskKeys& keys) {
                                 noisy.vocabulary - 1),
           .length = noisy.length,
           .vocab_size = noisy.vocabulary,
-          .fill = [noisy](Random& random, const TaskRow& row) { noisy.fill(random, row); }};
+          .fill = [noisy](base::Random& random, const TaskRow& row) { noisy.fill(random, row); }};
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

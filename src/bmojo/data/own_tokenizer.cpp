@@ -8,12 +8,12 @@
 #include "bmojo/base/printable.h"
 #include "bmojo/data/tokenizer.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace fs = std::filesystem;
 
-Json load_progress(const fs::path& checkpoint) {
+base::Json load_progress(const fs::path& checkpoint) {
   const auto path = checkpoint / kProgressFile;
-  return parse_json(read_text(path), path.string());
+  return base::parse_json(base::read_text(path), path.string());
 }
 
 bool require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
@@ -31,18 +31,20 @@ bool require_tokenizer_of(const fs::path& checkpoint, const TokenData& data) {
       return false;
     const auto& known = progress.at("tokenizer");
     const auto field = [&](const char* key) {
-      require(known.is_object() && known.contains(key) && known.at(key).is_string(),
-              "{}: tokenizer must have a {} in quotes, got {}",
-              printable((checkpoint / kProgressFile).string()), key, printable(known.dump()));
+      base::require(known.is_object() && known.contains(key) && known.at(key).is_string(),
+                    "{}: tokenizer must have a {} in quotes, got {}",
+                    base::printable((checkpoint / kProgressFile).string()), key,
+                    base::printable(known.dump()));
       return known.at(key).get<std::string>();
     };
     name = field("name");
     digest = field("digest");
   }
-  require(digest == data.tokenizer_digest(),
-          "--data: must be of the model's tokenizer, {} {}, got {} {}", printable(name), digest,
-          printable(data.tokenizer_name()), printable(data.tokenizer_digest()));
+  base::require(digest == data.tokenizer_digest(),
+                "--data: must be of the model's tokenizer, {} {}, got {} {}", base::printable(name),
+                digest, base::printable(data.tokenizer_name()),
+                base::printable(data.tokenizer_digest()));
   return true;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

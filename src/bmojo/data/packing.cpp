@@ -7,7 +7,7 @@
 #include "bmojo/base/random.h"
 #include "bmojo/data/task.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 // The document that holds a token: the last that begins at or before it.
@@ -44,10 +44,10 @@ Packing::Packing(const TokenData& data, TokenRange tokens, int64_t context, int6
       num_sequences_(num_sequences),
       seed_(seed) {
   const int64_t needed = context > 0 ? context + 1 : 2 * num_sequences;
-  require(num_tokens_ >= needed, "data: must hold at least {} tokens for {}, got {}", needed,
-          context > 0 ? fmt::format("a context of {}", context)
-                      : fmt::format("{} streams", num_sequences),
-          num_tokens_);
+  base::require(num_tokens_ >= needed, "data: must hold at least {} tokens for {}, got {}", needed,
+                context > 0 ? fmt::format("a context of {}", context)
+                            : fmt::format("{} streams", num_sequences),
+                num_tokens_);
   for (int64_t i = document_at(data, tokens.begin); i < data.num_documents(); ++i) {
     const auto [begin, end] = data.document(i);
     const TokenRange part{std::max(begin, tokens.begin), std::min(end, tokens.end)};
@@ -62,7 +62,7 @@ const Packing::Epoch& Packing::epoch(int64_t number) const {
   if (const auto it = epochs_.find(number); it != epochs_.end()) return it->second;
   while (epochs_.size() >= 2) epochs_.erase(epochs_.begin());
   auto& epoch = epochs_[number];
-  Random random({seed_, static_cast<uint64_t>(number)});
+  base::Random random({seed_, static_cast<uint64_t>(number)});
   epoch.order.resize(documents_.size());
   std::iota(epoch.order.begin(), epoch.order.end(), 0);
   random.shuffle(epoch.order);
@@ -84,8 +84,9 @@ void Packing::read(int64_t sequence, int64_t from, const Reading& out) const {
   if (context_ > 0) {
     const int64_t turn = from / context_ * num_sequences_ + sequence;
     const int64_t number = turn / num_pieces_, within = from % context_;
-    require(within + length <= context_, "packing: a reading must stay within {} tokens, got {}",
-            context_, within + length);
+    base::require(within + length <= context_,
+                  "packing: a reading must stay within {} tokens, got {}", context_,
+                  within + length);
     const auto& pieces = epoch(number);
     const int64_t start = pieces.offset + pieces.pieces[turn % num_pieces_] * context_ + within;
     return read_epoch(number, start, turn * num_documents, out);
@@ -125,4 +126,4 @@ void read_in_order(const TokenData& data, TokenRange bounds, int64_t from, const
   }
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

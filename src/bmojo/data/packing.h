@@ -8,7 +8,7 @@
 
 #include "bmojo/data/shards.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 // Tokens [begin, end) of a data set.
 struct TokenRange {
@@ -58,4 +58,4 @@ class Packing {
 // Tokens [from, …) in file order, the document's number as id. `bounds` cuts documents off.
 void read_in_order(const TokenData& data, TokenRange bounds, int64_t from, const Reading& out);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -8,7 +8,7 @@
 
 #include "bmojo/base/error.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace fs = std::filesystem;
 namespace {
 
@@ -45,8 +45,8 @@ void* load_module() {
   const auto path = find_module();
   void* module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | kOwnNamesFirst);
   if (module == nullptr)
-    throw RunError(fmt::format("tokenizer: needs {}, got {}; build again", path.string(),
-                               fs::exists(path) ? ::dlerror() : "none"));
+    throw base::RunError(fmt::format("tokenizer: needs {}, got {}; build again", path.string(),
+                                     fs::exists(path) ? ::dlerror() : "none"));
   return module;
 }
 
@@ -57,8 +57,8 @@ std::unique_ptr<Pieces> make_pieces() {
   using Make = Pieces* (*)();
   const auto make = reinterpret_cast<Make>(::dlsym(module, "bmojo_make_pieces"));
   if (make == nullptr)
-    throw RunError("tokenizer: bmojo-sentencepiece.so must be of this version, got another");
+    throw base::RunError("tokenizer: bmojo-sentencepiece.so must be of this version, got another");
   return std::unique_ptr<Pieces>(make());
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::data {
 
 // A SentencePiece model. The library behind it defines names that torch has too (FLAGS_minloglevel
 // is 4 bytes there and 32 here): in one program the two overwrite each other's memory. So it lives
@@ -30,4 +30,4 @@ class Pieces {
 // RunError where the module is missing.
 std::unique_ptr<Pieces> make_pieces();
 
-}  // namespace bmojo
+}  // namespace bmojo::data

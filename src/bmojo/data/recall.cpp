@@ -6,7 +6,7 @@
 
 #include "bmojo/base/error.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 constexpr double kPower = 0.01 - 1;
@@ -24,7 +24,7 @@ int64_t most(int64_t high, const std::function<bool(int64_t)>& fits) {
 }  // namespace
 
 // The smallest of Exp(1) / weight are a weighted draw without replacement.
-std::vector<int64_t> draw_slots(Random& random, int64_t count, int64_t num_slots) {
+std::vector<int64_t> draw_slots(base::Random& random, int64_t count, int64_t num_slots) {
   std::vector<std::pair<double, int64_t>> slots(num_slots);
   for (int64_t i = 0; i < num_slots; ++i)
     slots[i] = {-std::log(random.uniform()) / std::pow(static_cast<double>(i + 1), kPower), i};
@@ -45,8 +45,8 @@ void require_length(const LengthRule& rule) {
   std::vector<std::string> remedies = {fmt::format("length={}", needed)};
   if (pairs > 0) remedies.push_back(fmt::format("pairs={}", pairs));
   if (gap >= 0) remedies.push_back(fmt::format("gap={}", gap));
-  fail("task {}: length must be at least {} = {}, got {}; {} would fit", rule.task, rule.formula,
-       needed, rule.length, fmt::join(remedies, " or "));
+  base::fail("task {}: length must be at least {} = {}, got {}; {} would fit", rule.task,
+             rule.formula, needed, rule.length, fmt::join(remedies, " or "));
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -10,11 +10,11 @@
 // What the tasks of associative recall share: keys come from the lower half of the vocabulary (0 is
 // left for padding), values from the upper half, and every key is asked once behind all pairs.
 
-namespace bmojo {
+namespace bmojo::data {
 
 // Question slots, without replacement: slot i of 0 … num_slots-1 with probability ∝ (i + 1)^(a -
 // 1), a = 0.01. Most questions come soon, some late.
-std::vector<int64_t> draw_slots(Random& random, int64_t count, int64_t num_slots);
+std::vector<int64_t> draw_slots(base::Random& random, int64_t count, int64_t num_slots);
 
 // What a sequence must hold; `needed` grows with both of its arguments.
 struct LengthRule {
@@ -26,4 +26,4 @@ struct LengthRule {
 // Error with the lengths, pairs and gaps that would fit.
 void require_length(const LengthRule& rule);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

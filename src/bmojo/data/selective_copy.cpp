@@ -11,23 +11,24 @@
 #include "bmojo/data/draws.h"
 #include "bmojo/data/task.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 Task make_selective_copy(TaskKeys& keys) {
   const int64_t length = keys.number("length", 2, kMostTokens, 256);
   const int64_t count = keys.number("tokens", 1, kMostTokens, 16);
   const int64_t vocabulary = keys.number("vocab", 4, kMostTokens, 16);
   const auto text = keys.finish();
-  require(length >= 2 * count,
-          "task selective-copy: length must be at least 2 x tokens = {}, got {}; length={} or "
-          "tokens={} would fit",
-          2 * count, length, 2 * count, length / 2);
+  base::require(
+      length >= 2 * count,
+      "task selective-copy: length must be at least 2 x tokens = {}, got {}; length={} or "
+      "tokens={} would fit",
+      2 * count, length, 2 * count, length / 2);
   const int64_t marker = vocabulary - 1, first_marker = length - count;
   return {.text = text,
           .legend = fmt::format("0 is the blank, {} the marker", marker),
           .length = length,
           .vocab_size = vocabulary,
-          .fill = [=](Random& random, const TaskRow& row) {
+          .fill = [=](base::Random& random, const TaskRow& row) {
             const auto& [ids, targets, sources] = row;
             std::ranges::fill(ids.first(first_marker), 0);
             std::ranges::fill(ids.subspan(first_marker), marker);
@@ -40,4 +41,4 @@ Task make_selective_copy(TaskKeys& keys) {
           }};
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 // The fields of a protobuf message, one after the other.
@@ -102,4 +102,4 @@ std::optional<SentencePieceSpec> read_sentencepiece_spec(std::string_view model)
   return field.broken ? std::nullopt : std::optional(spec);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-namespace bmojo {
+namespace bmojo::data {
 
 // What a tokenizer.model says of how text is prepared and segmented; defaults as in SentencePiece's
 // sentencepiece_model.proto. The library parses the same fields and does not tell them.
@@ -27,4 +27,4 @@ struct SentencePieceSpec {
 // Nothing where the file cannot be followed.
 std::optional<SentencePieceSpec> read_sentencepiece_spec(std::string_view model);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -9,7 +9,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "shards are used as the file has them");
@@ -34,30 +34,33 @@ constexpr uint64_t kMaxCount = std::numeric_limits<int64_t>::max();
 std::string text_of(const Text& field) { return {field.begin(), std::ranges::find(field, '\0')}; }
 
 void set_text(Text& field, std::string_view text, std::string_view what) {
-  require(text.size() < field.size(), "shard: {} must be shorter than {} bytes, got {}", what,
-          field.size(), in_quotes(text));
+  base::require(text.size() < field.size(), "shard: {} must be shorter than {} bytes, got {}", what,
+                field.size(), base::in_quotes(text));
   std::ranges::copy(text, field.begin());
 }
 
 void check_fields(const Header& header, const std::string& subject) {
-  require(header.version == kVersion, "{}: version must be {}, got {}", subject, kVersion,
-          header.version);
-  require(header.vocab_size >= 1 && header.vocab_size <= kMaxVocab,
-          "{}: vocab_size must be from 1 to {}, got {}", subject, kMaxVocab, header.vocab_size);
+  base::require(header.version == kVersion, "{}: version must be {}, got {}", subject, kVersion,
+                header.version);
+  base::require(header.vocab_size >= 1 && header.vocab_size <= kMaxVocab,
+                "{}: vocab_size must be from 1 to {}, got {}", subject, kMaxVocab,
+                header.vocab_size);
   const size_t width = width_of(static_cast<int64_t>(header.vocab_size));
-  require(header.width == width, "{}: token width must be {} for a vocabulary of {}, got {}",
-          subject, width, header.vocab_size, header.width);
-  require(header.end_of_document < header.vocab_size,
-          "{}: end-of-document id must be below the vocabulary's {}, got {}", subject,
-          header.vocab_size, header.end_of_document);
-  require(header.reserved == 0, "{}: bytes 56-63 must be 0, got {}", subject, header.reserved);
-  require(header.tokenizer[0] != '\0', "{}: tokenizer must have a name, got none", subject);
-  require(header.num_documents >= 1, "{}: must hold at least one document, got none", subject);
-  require(header.num_tokens >= header.num_documents,
-          "{}: documents must have a token each, got {} tokens for {}", subject, header.num_tokens,
-          header.num_documents);
-  require(header.num_bytes <= kMaxCount, "{}: bytes of text must fit 63 bits, got {}", subject,
-          header.num_bytes);
+  base::require(header.width == width, "{}: token width must be {} for a vocabulary of {}, got {}",
+                subject, width, header.vocab_size, header.width);
+  base::require(header.end_of_document < header.vocab_size,
+                "{}: end-of-document id must be below the vocabulary's {}, got {}", subject,
+                header.vocab_size, header.end_of_document);
+  base::require(header.reserved == 0, "{}: bytes 56-63 must be 0, got {}", subject,
+                header.reserved);
+  base::require(header.tokenizer[0] != '\0', "{}: tokenizer must have a name, got none", subject);
+  base::require(header.num_documents >= 1, "{}: must hold at least one document, got none",
+                subject);
+  base::require(header.num_tokens >= header.num_documents,
+                "{}: documents must have a token each, got {} tokens for {}", subject,
+                header.num_tokens, header.num_documents);
+  base::require(header.num_bytes <= kMaxCount, "{}: bytes of text must fit 63 bits, got {}",
+                subject, header.num_bytes);
 }
 
 }  // namespace
@@ -65,12 +68,14 @@ void check_fields(const Header& header, const std::string& subject) {
 ShardLayout parse_shard_header(std::span<const std::byte> file, const std::string& subject) {
   const size_t known = std::min(file.size(), kShardMagic.size());
   // An empty file has no bytes to compare, nor an address.
-  require(known == 0 || std::memcmp(file.data(), kShardMagic.data(), known) == 0,
-          "{}: must be a token shard, got a file of another kind; bmojo tokenize makes shards of "
-          "text",
-          subject);
-  require(file.size() >= sizeof(Header), "{}: must be a token shard of at least {} bytes, got {}",
-          subject, sizeof(Header), file.size());
+  base::require(
+      known == 0 || std::memcmp(file.data(), kShardMagic.data(), known) == 0,
+      "{}: must be a token shard, got a file of another kind; bmojo tokenize makes shards of "
+      "text",
+      subject);
+  base::require(file.size() >= sizeof(Header),
+                "{}: must be a token shard of at least {} bytes, got {}", subject, sizeof(Header),
+                file.size());
   Header header;
   std::memcpy(&header, file.data(), sizeof(Header));
   check_fields(header, subject);
@@ -86,10 +91,11 @@ ShardLayout parse_shard_header(std::span<const std::byte> file, const std::strin
     layout.index_offset = sizeof(Header) + padded(layout.token_bytes);
     fits = layout.index_offset + header.num_documents * sizeof(DocumentEnd) == file.size();
   }
-  require(fits,
-          "{}: must be of the right length for {} tokens and {} documents, got {} bytes; the file "
-          "is damaged or cut off",
-          subject, header.num_tokens, header.num_documents, file.size());
+  base::require(
+      fits,
+      "{}: must be of the right length for {} tokens and {} documents, got {} bytes; the file "
+      "is damaged or cut off",
+      subject, header.num_tokens, header.num_documents, file.size());
   layout.info = {.vocab_size = static_cast<int64_t>(header.vocab_size),
                  .end_of_document = static_cast<int64_t>(header.end_of_document),
                  .num_tokens = static_cast<int64_t>(header.num_tokens),
@@ -101,7 +107,7 @@ ShardLayout parse_shard_header(std::span<const std::byte> file, const std::strin
   return layout;
 }
 
-SealedHeader seal_shard_header(const ShardInfo& info, Digest& digest) {
+SealedHeader seal_shard_header(const ShardInfo& info, base::Digest& digest) {
   Header header{};
   header.magic = kShardMagic;
   header.version = kVersion;
@@ -121,4 +127,4 @@ SealedHeader seal_shard_header(const ShardInfo& info, Digest& digest) {
           text_of(header.digest)};
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -9,7 +9,7 @@
 #include "bmojo/base/digest.h"
 #include "bmojo/data/shards.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 inline constexpr std::array<char, 8> kShardMagic = {'B', 'M', 'O', 'J', 'O', 'T', 'O', 'K'};
 inline constexpr size_t kShardHeaderBytes = 256;
@@ -36,6 +36,6 @@ struct SealedHeader {
   std::string digest;
 };
 // `digest` has seen the file behind the header. info.digest is not read.
-SealedHeader seal_shard_header(const ShardInfo& info, Digest& digest);
+SealedHeader seal_shard_header(const ShardInfo& info, base::Digest& digest);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -10,7 +10,7 @@
 #include "bmojo/base/printable.h"
 #include "bmojo/data/shard_header.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace fs = std::filesystem;
 namespace {
 
@@ -26,21 +26,21 @@ void check_index(std::span<const DocumentEnd> ends, const ShardInfo& info,
                  const std::string& subject) {
   DocumentEnd before{0, 0};
   for (size_t i = 0; i < ends.size(); ++i) {
-    require(ends[i].tokens > before.tokens && ends[i].bytes >= before.bytes,
-            "{}: index must increase, got document {} from ({}, {}) to ({}, {})", subject, i,
-            before.tokens, before.bytes, ends[i].tokens, ends[i].bytes);
+    base::require(ends[i].tokens > before.tokens && ends[i].bytes >= before.bytes,
+                  "{}: index must increase, got document {} from ({}, {}) to ({}, {})", subject, i,
+                  before.tokens, before.bytes, ends[i].tokens, ends[i].bytes);
     before = ends[i];
   }
-  require(before.tokens == static_cast<uint64_t>(info.num_tokens) &&
-              before.bytes == static_cast<uint64_t>(info.num_bytes),
-          "{}: index must end at {} tokens and {} bytes of text, got {} and {}", subject,
-          info.num_tokens, info.num_bytes, before.tokens, before.bytes);
+  base::require(before.tokens == static_cast<uint64_t>(info.num_tokens) &&
+                    before.bytes == static_cast<uint64_t>(info.num_bytes),
+                "{}: index must end at {} tokens and {} bytes of text, got {} and {}", subject,
+                info.num_tokens, info.num_bytes, before.tokens, before.bytes);
 }
 
 }  // namespace
 
 TokenShard::TokenShard(const fs::path& path) : file_(path) {
-  const auto subject = shown(path);
+  const auto subject = base::shown(path);
   const auto bytes = file_.bytes();
   const auto header = parse_shard_header(bytes, subject);
   info_ = header.info;
@@ -62,21 +62,22 @@ void TokenShard::read_as(int64_t begin, std::span<int64_t> out) const {
   }
   if (largest < info_.vocab_size) return;
   const auto at = std::ranges::find(out, int64_t{largest}) - out.begin();
-  fail("{}: token ids must be below the vocabulary's {}, got {} at token {}; the file is damaged",
-       shown(path()), info_.vocab_size, largest, begin + at);
+  base::fail(
+      "{}: token ids must be below the vocabulary's {}, got {} at token {}; the file is damaged",
+      base::shown(path()), info_.vocab_size, largest, begin + at);
 }
 
 void TokenShard::read(int64_t begin, std::span<int64_t> out) const {
   const auto count = static_cast<int64_t>(out.size());
-  require(begin >= 0 && begin <= info_.num_tokens && count <= info_.num_tokens - begin,
-          "{}: tokens must be read within the {} there are, got {} from {}", shown(path()),
-          info_.num_tokens, count, begin);
+  base::require(begin >= 0 && begin <= info_.num_tokens && count <= info_.num_tokens - begin,
+                "{}: tokens must be read within the {} there are, got {} from {}",
+                base::shown(path()), info_.num_tokens, count, begin);
   width_ == sizeof(uint16_t) ? read_as<uint16_t>(begin, out) : read_as<uint32_t>(begin, out);
 }
 
 void TokenShard::verify(const std::function<void(int64_t)>& progress) const {
   const auto bytes = file_.bytes();
-  Digest digest;
+  base::Digest digest;
   for (size_t done = kShardHeaderBytes; done < bytes.size();) {
     const auto piece = bytes.subspan(done, std::min(kStepBytes, bytes.size() - done));
     digest.update(piece);
@@ -84,8 +85,8 @@ void TokenShard::verify(const std::function<void(int64_t)>& progress) const {
     if (progress) progress(static_cast<int64_t>(done));
   }
   digest.update(bytes.first(kDigestedHeaderBytes));
-  require(digest.text() == info_.digest, "{}: digest must be {}, got {}; the file is damaged",
-          shown(path()), printable(info_.digest), digest.text());
+  base::require(digest.text() == info_.digest, "{}: digest must be {}, got {}; the file is damaged",
+                base::shown(path()), base::printable(info_.digest), digest.text());
 
   std::vector<int64_t> ids(size_t{1} << 16);
   for (int64_t begin = 0; begin < info_.num_tokens; begin += std::ssize(ids)) {
@@ -95,13 +96,14 @@ void TokenShard::verify(const std::function<void(int64_t)>& progress) const {
   for (const auto& end : ends_) {
     int64_t last = 0;
     read(static_cast<int64_t>(end.tokens) - 1, {&last, 1});
-    require(last == info_.end_of_document, "{}: token {} must be the end of a document, {}, got {}",
-            shown(path()), end.tokens - 1, info_.end_of_document, last);
+    base::require(last == info_.end_of_document,
+                  "{}: token {} must be the end of a document, {}, got {}", base::shown(path()),
+                  end.tokens - 1, info_.end_of_document, last);
   }
 }
 
 struct ShardWriter::Impl {
-  Impl(const fs::path& path, const Tokenizer& tokenizer) : subject(shown(path)), file(path) {
+  Impl(const fs::path& path, const Tokenizer& tokenizer) : subject(base::shown(path)), file(path) {
     info.vocab_size = tokenizer.vocab_size();
     info.end_of_document = tokenizer.end_of_document();
     info.tokenizer = tokenizer.name();
@@ -136,9 +138,9 @@ struct ShardWriter::Impl {
   }
 
   std::string subject;
-  AtomicFile file;
+  base::AtomicFile file;
   ShardInfo info;
-  Digest digest;
+  base::Digest digest;
   std::vector<std::byte> buffer;
   std::vector<DocumentEnd> ends;
 };
@@ -150,11 +152,13 @@ ShardWriter::~ShardWriter() = default;
 
 void ShardWriter::write(std::span<const int32_t> ids, int64_t num_bytes) {
   Impl& impl = *impl_;
-  require(num_bytes >= 0, "{}: bytes of text must be at least 0, got {}", impl.subject, num_bytes);
+  base::require(num_bytes >= 0, "{}: bytes of text must be at least 0, got {}", impl.subject,
+                num_bytes);
   if (!ids.empty()) {
     const auto [low, high] = std::ranges::minmax(ids);
-    require(low >= 0 && high < impl.info.vocab_size, "{}: token ids must be from 0 to {}, got {}",
-            impl.subject, impl.info.vocab_size - 1, low < 0 ? low : high);
+    base::require(low >= 0 && high < impl.info.vocab_size,
+                  "{}: token ids must be from 0 to {}, got {}", impl.subject,
+                  impl.info.vocab_size - 1, low < 0 ? low : high);
   }
   impl.add(ids);
   impl.info.num_bytes += num_bytes;
@@ -162,8 +166,8 @@ void ShardWriter::write(std::span<const int32_t> ids, int64_t num_bytes) {
 
 void ShardWriter::end_document() {
   Impl& impl = *impl_;
-  require(impl.info.num_tokens > impl.tokens_ended(), "{}: a document must have tokens, got none",
-          impl.subject);
+  base::require(impl.info.num_tokens > impl.tokens_ended(),
+                "{}: a document must have tokens, got none", impl.subject);
   const auto mark = static_cast<int32_t>(impl.info.end_of_document);
   impl.add({&mark, 1});
   impl.ends.push_back(
@@ -174,9 +178,9 @@ int64_t ShardWriter::num_tokens() const { return impl_->info.num_tokens; }
 
 ShardInfo ShardWriter::commit() {
   Impl& impl = *impl_;
-  require(!impl.ends.empty() && impl.info.num_tokens == impl.tokens_ended(),
-          "{}: documents must be ended before commit, got {}", impl.subject,
-          impl.ends.empty() ? "none" : "one that is open");
+  base::require(!impl.ends.empty() && impl.info.num_tokens == impl.tokens_ended(),
+                "{}: documents must be ended before commit, got {}", impl.subject,
+                impl.ends.empty() ? "none" : "one that is open");
   impl.info.num_documents = std::ssize(impl.ends);
   const size_t token_bytes =
       static_cast<size_t>(impl.info.num_tokens) * width_of(impl.info.vocab_size);
@@ -192,7 +196,7 @@ ShardInfo ShardWriter::commit() {
 }
 
 TokenData::TokenData(const std::vector<fs::path>& paths) {
-  require(!paths.empty(), "data: at least one shard or folder of shards is needed, got none");
+  base::require(!paths.empty(), "data: at least one shard or folder of shards is needed, got none");
   for (const auto& path : paths) {
     std::error_code ignored;
     if (!fs::is_directory(path, ignored)) {
@@ -202,12 +206,13 @@ TokenData::TokenData(const std::vector<fs::path>& paths) {
     std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(path))
       if (entry.path().extension() == kShardExtension) files.push_back(entry.path());
-    require(!files.empty(), "{}: folder must hold *{} shards, got none; bmojo tokenize writes them",
-            shown(path), kShardExtension);
+    base::require(!files.empty(),
+                  "{}: folder must hold *{} shards, got none; bmojo tokenize writes them",
+                  base::shown(path), kShardExtension);
     std::ranges::sort(files);
     for (const auto& file : files) add(file);
   }
-  Digest digest;
+  base::Digest digest;
   for (const auto& shard : shards_) digest.update(shard->info().digest);
   digest_ = digest.text();
 }
@@ -216,17 +221,18 @@ void TokenData::add(const fs::path& path) {
   shards_.push_back(std::make_unique<TokenShard>(path));
   const auto& first = info();
   const auto& next = shards_.back()->info();
-  require(next.tokenizer == first.tokenizer && next.tokenizer_digest == first.tokenizer_digest &&
-              next.vocab_size == first.vocab_size && next.end_of_document == first.end_of_document,
-          "{}: tokenizer must be that of {}, {} {} of {} ids, got {} {} of {}", shown(path),
-          shown(shards_.front()->path()), printable(first.tokenizer),
-          printable(first.tokenizer_digest), first.vocab_size, printable(next.tokenizer),
-          printable(next.tokenizer_digest), next.vocab_size);
+  base::require(
+      next.tokenizer == first.tokenizer && next.tokenizer_digest == first.tokenizer_digest &&
+          next.vocab_size == first.vocab_size && next.end_of_document == first.end_of_document,
+      "{}: tokenizer must be that of {}, {} {} of {} ids, got {} {} of {}", base::shown(path),
+      base::shown(shards_.front()->path()), base::printable(first.tokenizer),
+      base::printable(first.tokenizer_digest), first.vocab_size, base::printable(next.tokenizer),
+      base::printable(next.tokenizer_digest), next.vocab_size);
   const auto append = [&](std::vector<int64_t>& firsts, int64_t count) {
     int64_t sum = 0;
-    require(!__builtin_add_overflow(firsts.back(), count, &sum),
-            "{}: tokens, documents and bytes of all shards must fit 63 bits, got more",
-            shown(path));
+    base::require(!__builtin_add_overflow(firsts.back(), count, &sum),
+                  "{}: tokens, documents and bytes of all shards must fit 63 bits, got more",
+                  base::shown(path));
     firsts.push_back(sum);
   };
   append(first_token_, next.num_tokens);
@@ -235,8 +241,8 @@ void TokenData::add(const fs::path& path) {
 }
 
 std::pair<int64_t, int64_t> TokenData::document(int64_t i) const {
-  require(i >= 0 && i < num_documents(), "data: document must be from 0 to {}, got {}",
-          num_documents() - 1, i);
+  base::require(i >= 0 && i < num_documents(), "data: document must be from 0 to {}, got {}",
+                num_documents() - 1, i);
   const size_t shard = shard_of(first_document_, i);
   const auto ends = shards_[shard]->ends();
   const auto at = static_cast<size_t>(i - first_document_[shard]);
@@ -245,8 +251,8 @@ std::pair<int64_t, int64_t> TokenData::document(int64_t i) const {
 }
 
 int64_t TokenData::bytes_until(int64_t document) const {
-  require(document >= 0 && document <= num_documents(),
-          "data: document must be from 0 to {}, got {}", num_documents(), document);
+  base::require(document >= 0 && document <= num_documents(),
+                "data: document must be from 0 to {}, got {}", num_documents(), document);
   if (document == num_documents()) return num_bytes();
   const size_t shard = shard_of(first_document_, document);
   const auto at = static_cast<size_t>(document - first_document_[shard]);
@@ -256,9 +262,9 @@ int64_t TokenData::bytes_until(int64_t document) const {
 
 void TokenData::read(int64_t begin, std::span<int64_t> out) const {
   const auto count = static_cast<int64_t>(out.size());
-  require(begin >= 0 && begin <= num_tokens() && count <= num_tokens() - begin,
-          "data: tokens must be read within the {} there are, got {} from {}", num_tokens(), count,
-          begin);
+  base::require(begin >= 0 && begin <= num_tokens() && count <= num_tokens() - begin,
+                "data: tokens must be read within the {} there are, got {} from {}", num_tokens(),
+                count, begin);
   while (!out.empty()) {
     const size_t shard = shard_of(first_token_, begin);
     const auto part =
@@ -283,11 +289,11 @@ fs::path TokenData::tokenizer_file() const {
 std::string TokenData::tokenizer_text() const {
   const auto file = tokenizer_file();
   if (file.empty()) return "";
-  auto text = read_text(file);
-  const auto digest = digest_of_text(text);
-  require(digest == tokenizer_digest(),
-          "{}: digest must be {}, that of the shards' tokenizer, got {}", shown(file),
-          printable(tokenizer_digest()), digest);
+  auto text = base::read_text(file);
+  const auto digest = base::digest_of_text(text);
+  base::require(digest == tokenizer_digest(),
+                "{}: digest must be {}, that of the shards' tokenizer, got {}", base::shown(file),
+                base::printable(tokenizer_digest()), digest);
   return text;
 }
 
@@ -312,10 +318,10 @@ bool is_token_data(const fs::path& path) {
   }
   if (path.extension() == kShardExtension) return true;
   if (!fs::is_regular_file(path, error)) return false;
-  const MappedFile file(path);
+  const base::MappedFile file(path);
   const auto bytes = file.bytes();
   return bytes.size() >= kShardMagic.size() &&
          std::memcmp(bytes.data(), kShardMagic.data(), kShardMagic.size()) == 0;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -13,7 +13,7 @@
 #include "bmojo/base/file.h"
 #include "bmojo/data/tokenizer.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 // A data set is a folder of shards. docs/shards.md describes the file byte by byte.
 inline constexpr const char* kShardExtension = ".tokens";
@@ -53,7 +53,7 @@ class TokenShard {
   template <typename Id>
   void read_as(int64_t begin, std::span<int64_t> out) const;
 
-  MappedFile file_;
+  base::MappedFile file_;
   ShardInfo info_;
   size_t width_ = 0;             // bytes of a token id
   std::span<std::byte> tokens_;  // num_tokens ids
@@ -127,4 +127,4 @@ class TokenData {
 // Whether `path` is a shard, or a folder with one in it.
 bool is_token_data(const std::filesystem::path& path);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

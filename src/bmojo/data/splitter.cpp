@@ -2,7 +2,7 @@
 
 #include "bmojo/data/unicode.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 bool is_break(char c) { return c == '\r' || c == '\n'; }
@@ -105,4 +105,4 @@ const char* Splitter::word_end(const char* begin, const char* end) const {
   return pattern_ == SplitPattern::kLlama3 ? llama3_end(begin, end) : gpt2_end(begin, end);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

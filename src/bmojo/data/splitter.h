@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace bmojo {
+namespace bmojo::data {
 
 // The patterns that cut a text into the words whose bytes are merged. L is a letter, N a number, S
 // white space, by Unicode 16.0; the first alternative that fits counts, each is greedy.
@@ -41,4 +41,4 @@ class Splitter {
   const uint8_t* flags_;
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::data

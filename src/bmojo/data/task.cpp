@@ -7,7 +7,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 struct Maker {
@@ -31,8 +31,8 @@ Task parse_task(std::string_view text) {
   const auto maker = std::ranges::find(kMakers, name, &Maker::name);
   std::vector<std::string_view> names;
   for (const auto& known : kMakers) names.push_back(known.name);
-  require(maker != kMakers.end(), "task: must be one of {}, got {}", fmt::join(names, ", "),
-          in_quotes(name));
+  base::require(maker != kMakers.end(), "task: must be one of {}, got {}", fmt::join(names, ", "),
+                base::in_quotes(name));
   TaskKeys keys(name, colon == std::string_view::npos ? "" : text.substr(colon + 1));
   return maker->make(keys);
 }
@@ -43,7 +43,7 @@ std::string with_example_keys(std::string_view text) {
 }
 
 void draw(const Task& task, uint64_t seed, Split split, uint64_t number, const TaskRow& row) {
-  Random random({seed, static_cast<uint64_t>(split), number});
+  base::Random random({seed, static_cast<uint64_t>(split), number});
   std::ranges::fill(row.targets, kNotScored);
   std::ranges::fill(row.sources, kNoSource);
   task.fill(random, row);
@@ -54,11 +54,11 @@ TaskKeys::TaskKeys(std::string_view name, std::string_view keys) : name_(name) {
     const auto comma = keys.find(',');
     const auto part = keys.substr(0, comma);
     const auto equals = part.find('=');
-    require(equals != std::string_view::npos && equals > 0,
-            "task {}: must be given as key=value,…, got {}", name_, in_quotes(part));
+    base::require(equals != std::string_view::npos && equals > 0,
+                  "task {}: must be given as key=value,…, got {}", name_, base::in_quotes(part));
     const std::string key(part.substr(0, equals));
-    require(std::ranges::find(entries_, key, &Entry::key) == entries_.end(),
-            "task {}: {} must be given once, got it twice", name_, in_quotes(key));
+    base::require(std::ranges::find(entries_, key, &Entry::key) == entries_.end(),
+                  "task {}: {} must be given once, got it twice", name_, base::in_quotes(key));
     entries_.push_back({key, std::string(part.substr(equals + 1))});
     keys = comma == std::string_view::npos ? "" : keys.substr(comma + 1);
   }
@@ -75,9 +75,10 @@ int64_t TaskKeys::parse(std::string_view key, std::string_view text, int64_t low
                         int64_t high) const {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(error == std::errc() && end == text.data() + text.size() && value >= low && value <= high,
-          "task {}: {} must be a whole number from {} to {}, got {}", name_, key, low, high,
-          in_quotes(text));
+  base::require(
+      error == std::errc() && end == text.data() + text.size() && value >= low && value <= high,
+      "task {}: {} must be a whole number from {} to {}, got {}", name_, key, low, high,
+      base::in_quotes(text));
   return value;
 }
 
@@ -88,7 +89,7 @@ void TaskKeys::note(std::string_view key, std::string_view value) {
 TaskKeys::Range TaskKeys::range(std::string_view key, int64_t least,
                                 std::optional<int64_t> otherwise) {
   const auto* text = find(key);
-  require(text != nullptr || otherwise, "task {}: {} must be given, got none", name_, key);
+  base::require(text != nullptr || otherwise, "task {}: {} must be given, got none", name_, key);
   if (text == nullptr) {
     note(key, fmt::format("{}", *otherwise));
     return {*otherwise, *otherwise};
@@ -98,15 +99,15 @@ TaskKeys::Range TaskKeys::range(std::string_view key, int64_t least,
   const int64_t low = parse(key, whole.substr(0, dots), least, kMostTokens);
   const int64_t high =
       dots == std::string::npos ? low : parse(key, whole.substr(dots + 2), least, kMostTokens);
-  require(low <= high, "task {}: {} must be a range from low to high, got {}", name_, key,
-          in_quotes(*text));
+  base::require(low <= high, "task {}: {} must be a range from low to high, got {}", name_, key,
+                base::in_quotes(*text));
   note(key, *text);
   return {low, high};
 }
 
 int64_t TaskKeys::number(std::string_view key, int64_t low, int64_t high) {
   const auto* text = find(key);
-  require(text != nullptr, "task {}: {} must be given, got none", name_, key);
+  base::require(text != nullptr, "task {}: {} must be given, got none", name_, key);
   const int64_t value = parse(key, *text, low, high);
   note(key, fmt::format("{}", value));
   return value;
@@ -129,9 +130,10 @@ double TaskKeys::share(std::string_view key, double high, double otherwise) {
   double value = otherwise;
   if (text != nullptr) {
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-    require(
+    base::require(
         error == std::errc() && end == text->data() + text->size() && value >= 0 && value <= high,
-        "task {}: {} must be a number from 0 to {}, got {}", name_, key, high, in_quotes(*text));
+        "task {}: {} must be a number from 0 to {}, got {}", name_, key, high,
+        base::in_quotes(*text));
   }
   note(key, fmt::format("{}", value));
   return value;
@@ -140,16 +142,17 @@ double TaskKeys::share(std::string_view key, double high, double otherwise) {
 std::string TaskKeys::word(std::string_view key, const std::vector<std::string>& choices) {
   const auto* text = find(key);
   const auto value = text != nullptr ? *text : choices.front();
-  require(std::ranges::find(choices, value) != choices.end(), "task {}: {} must be {}, got {}",
-          name_, key, fmt::join(choices, " or "), in_quotes(value));
+  base::require(std::ranges::find(choices, value) != choices.end(),
+                "task {}: {} must be {}, got {}", name_, key, fmt::join(choices, " or "),
+                base::in_quotes(value));
   note(key, value);
   return value;
 }
 
 std::string TaskKeys::finish() {
   for (const auto& entry : entries_)
-    require(entry.taken, "task {}: key {} is not known", name_, in_quotes(entry.key));
+    base::require(entry.taken, "task {}: key {} is not known", name_, base::in_quotes(entry.key));
   return name_ + ":" + text_;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -10,7 +10,7 @@
 
 #include "bmojo/base/random.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 // A position nothing is due at; the value is torch's.
 inline constexpr int64_t kNotScored = -100;
@@ -31,7 +31,7 @@ struct Task {
   int64_t length = 0, vocab_size = 0;
   // Targets and sources come filled with kNotScored and kNoSource. Only reports and
   // eidetic_rule=oracle read the sources: they tell what a memory should have kept.
-  std::function<void(Random& random, const TaskRow& row)> fill;
+  std::function<void(base::Random& random, const TaskRow& row)> fill;
 };
 
 // "NAME" or "NAME:key=value,…"; Error naming the key that is unknown, missing or impossible.
@@ -86,4 +86,4 @@ Task make_fuzzy_mqar(TaskKeys& keys);
 Task make_induction(TaskKeys& keys);
 Task make_selective_copy(TaskKeys& keys);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

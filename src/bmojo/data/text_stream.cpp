@@ -4,7 +4,7 @@
 
 #include "bmojo/data/unicode.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 std::string TextStream::push(int32_t id) {
   const auto bytes = tokenizer_.decode_behind(id);
@@ -28,4 +28,4 @@ std::string TextStream::finish() {
   return replace_utf8_faults(std::exchange(held_, {}));
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

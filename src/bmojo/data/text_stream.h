@@ -6,7 +6,7 @@
 
 #include "bmojo/data/tokenizer.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 // Ids to text one at a time, for a terminal. A character whose bytes have not all come yet is held
 // back, so what is returned is always whole UTF-8; bytes that belong to none become U+FFFD. The
@@ -28,4 +28,4 @@ class TextStream {
   bool started_ = false;
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::data

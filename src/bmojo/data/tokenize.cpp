@@ -21,7 +21,7 @@
 #include "bmojo/data/shards.h"
 #include "bmojo/data/tokenizer.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace fs = std::filesystem;
 namespace {
 
@@ -41,22 +41,22 @@ struct EncodedPart {
 
 // The text of a line of JSONL.
 std::string document_of(const InputPart& part, std::string_view line, const std::string& field) {
-  Json json;
+  base::Json json;
   try {
-    json = parse_json(line, "");
-  } catch (const Error&) {
-    json = parse_json(line, part.where(line));  // throws the same, and says where
+    json = base::parse_json(line, "");
+  } catch (const base::Error&) {
+    json = base::parse_json(line, part.where(line));  // throws the same, and says where
   }
   // Only a fault asks where(), which counts lines.
   if (!json.is_object())
-    fail("{}: must be a JSON object, got {}", part.where(line), json.type_name());
+    base::fail("{}: must be a JSON object, got {}", part.where(line), json.type_name());
   const auto text = json.find(field);
   if (text == json.end())
-    fail("{}: field {} is missing; choose another with --field", part.where(line),
-         in_quotes(field));
+    base::fail("{}: field {} is missing; choose another with --field", part.where(line),
+               base::in_quotes(field));
   if (!text->is_string())
-    fail("{}: field {} must be a string, got {}", part.where(line), in_quotes(field),
-         text->type_name());
+    base::fail("{}: field {} must be a string, got {}", part.where(line), base::in_quotes(field),
+               text->type_name());
   return std::move(text->get_ref<std::string&>());
 }
 
@@ -196,10 +196,10 @@ class ShardFolder {
   // Error where there was no document.
   TokenizeSummary finish() {
     if (shard_) close();
-    require(summary_.num_documents > 0, "inputs: must hold text, got {} empty documents",
-            summary_.num_empty_documents);
+    base::require(summary_.num_documents > 0, "inputs: must hold text, got {} empty documents",
+                  summary_.num_empty_documents);
     if (!tokenizer_.model().empty()) {
-      AtomicFile file(folder_ / tokenizer_file_name(tokenizer_.name()));
+      base::AtomicFile file(folder_ / tokenizer_file_name(tokenizer_.name()));
       file.write(tokenizer_.model());
       file.commit();
     }
@@ -240,14 +240,15 @@ class ShardFolder {
 
 TokenizeSummary tokenize(const TokenizeOptions& options,
                          const std::function<void(int64_t, int64_t)>& progress) {
-  require(options.shard_tokens >= 1 && options.num_threads >= 1,
-          "tokenize: shard_tokens and num_threads must be at least 1, got {} and {}",
-          options.shard_tokens, options.num_threads);
+  base::require(options.shard_tokens >= 1 && options.num_threads >= 1,
+                "tokenize: shard_tokens and num_threads must be at least 1, got {} and {}",
+                options.shard_tokens, options.num_threads);
   const auto tokenizer = load_tokenizer(options.tokenizer);
   const auto inputs = list_inputs(options.inputs);
   TokenizeSummary summary;
-  if (!options.out.empty()) create_folders(absolute_path(options.out).parent_path(), "out");
-  write_folder(options.out, [&](const fs::path& folder) {
+  if (!options.out.empty())
+    base::create_folders(base::absolute_path(options.out).parent_path(), "out");
+  base::write_folder(options.out, [&](const fs::path& folder) {
     InputParts parts(inputs.files, *tokenizer);
     ShardFolder shards(folder, *tokenizer, options.shard_tokens);
     Encoders encoders(
@@ -267,4 +268,4 @@ TokenizeSummary tokenize(const TokenizeOptions& options,
   return summary;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

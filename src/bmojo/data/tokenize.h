@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::data {
 
 struct TokenizeOptions {
   std::string tokenizer;  // as load_tokenizer() takes it
@@ -33,4 +33,4 @@ struct TokenizeSummary {
 TokenizeSummary tokenize(const TokenizeOptions& options,
                          const std::function<void(int64_t done, int64_t total)>& progress);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -15,7 +15,7 @@
 #include "bmojo/data/sentencepiece_model.h"
 #include "bmojo/data/tokenizer_json.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace fs = std::filesystem;
 namespace {
 
@@ -29,7 +29,8 @@ class Bytes final : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override {
     std::string text;
     for (const int32_t id : ids) {
-      require(id >= 0 && id <= kEnd, "decode: token id must be from 0 to {}, got {}", kEnd, id);
+      base::require(id >= 0 && id <= kEnd, "decode: token id must be from 0 to {}, got {}", kEnd,
+                    id);
       if (id != kEnd) text += static_cast<char>(id);
     }
     return text;
@@ -55,8 +56,8 @@ class SentencePiece final : public Tokenizer {
     return encode_parts(text, /*is_rest=*/false);
   }
   std::vector<int32_t> encode_rest(std::string_view text) const override {
-    require(cuttable_ && text.starts_with('\n'), "encode_rest: text must begin at a cut, got {}",
-            in_quotes(text));
+    base::require(cuttable_ && text.starts_with('\n'),
+                  "encode_rest: text must begin at a cut, got {}", base::in_quotes(text));
     return encode_parts(text, /*is_rest=*/true);
   }
   size_t find_cut(std::string_view text, size_t from) const override {
@@ -86,16 +87,16 @@ class SentencePiece final : public Tokenizer {
 
 SentencePiece::SentencePiece(std::string model, const std::string& subject)
     : model_(std::move(model)) {
-  const auto other = mix_up(model_);
-  require(other.empty(), "{}: must be a SentencePiece model, got {}", subject, other);
+  const auto other = base::mix_up(model_);
+  base::require(other.empty(), "{}: must be a SentencePiece model, got {}", subject, other);
   // Without the library's own words, which name its source files.
-  require(pieces_->load(model_).empty(),
-          "{}: must be a SentencePiece model, got a file of another kind or a damaged one",
-          subject);
+  base::require(pieces_->load(model_).empty(),
+                "{}: must be a SentencePiece model, got a file of another kind or a damaged one",
+                subject);
   end_ = pieces_->end_of_sentence();
-  require(end_ >= 0, "{}: must have an end-of-sentence piece to end documents with, got none",
-          subject);
-  digest_ = digest_of_text(model_);
+  base::require(end_ >= 0, "{}: must have an end-of-sentence piece to end documents with, got none",
+                subject);
+  digest_ = base::digest_of_text(model_);
   const auto spec = read_sentencepiece_spec(model_);
   dummy_prefix_ = spec && spec->dummy_prefix;
   cuttable_ = spec && spec->merges_locally() && is_cuttable();
@@ -132,23 +133,26 @@ std::vector<int32_t> SentencePiece::encode_parts(std::string_view text, bool is_
 std::vector<int32_t> SentencePiece::encode_part(std::string_view text) const {
   static_assert(std::is_same_v<int, int32_t>);
   constexpr size_t kMost = size_t{1} << 29;  // the library counts in int, up to three for a byte
-  require(text.size() <= kMost,
-          "text: must have a place to cut it within {} bytes for this tokenizer, got none", kMost);
+  base::require(text.size() <= kMost,
+                "text: must have a place to cut it within {} bytes for this tokenizer, got none",
+                kMost);
   std::vector<int> ids;
   const auto failure = pieces_->encode(text, ids);
   if (!failure.empty())
-    throw RunError(fmt::format("sentencepiece: encoding failed: {}", printable(failure, 120)));
+    throw base::RunError(
+        fmt::format("sentencepiece: encoding failed: {}", base::printable(failure, 120)));
   return ids;
 }
 
 std::string SentencePiece::decode(std::span<const int32_t> ids) const {
   const int64_t last = vocab_size() - 1;
   for (const int32_t id : ids)
-    require(id >= 0 && id <= last, "decode: token id must be from 0 to {}, got {}", last, id);
+    base::require(id >= 0 && id <= last, "decode: token id must be from 0 to {}, got {}", last, id);
   std::string text;
   const auto failure = pieces_->decode(std::vector<int>(ids.begin(), ids.end()), text);
   if (!failure.empty())
-    throw RunError(fmt::format("sentencepiece: decoding failed: {}", printable(failure, 120)));
+    throw base::RunError(
+        fmt::format("sentencepiece: decoding failed: {}", base::printable(failure, 120)));
   return text;
 }
 
@@ -167,10 +171,10 @@ constexpr const char* kMergesFile = "merges.txt";
 std::string read_pair(const fs::path& folder) {
   const auto vocab = folder / kVocabFile, merges = folder / kMergesFile;
   for (const auto& path : {vocab, merges})
-    require(fs::exists(path), "tokenizer: {} and {} must lie side by side, got no {}", kVocabFile,
-            kMergesFile, in_quotes(path.string()));
-  return tokenizer_json_of(read_text(vocab), printable(vocab.string()), read_text(merges),
-                           printable(merges.string()));
+    base::require(fs::exists(path), "tokenizer: {} and {} must lie side by side, got no {}",
+                  kVocabFile, kMergesFile, base::in_quotes(path.string()));
+  return tokenizer_json_of(base::read_text(vocab), base::printable(vocab.string()),
+                           base::read_text(merges), base::printable(merges.string()));
 }
 
 }  // namespace
@@ -191,12 +195,13 @@ std::map<std::string, std::string> tokenizer_digests(const fs::path& folder,
                                                      std::string_view name) {
   std::map<std::string, std::string> digests;
   const auto add = [&](const char* file) {
-    if (fs::exists(folder / file)) digests[file] = digest_of_text(read_text(folder / file));
+    if (fs::exists(folder / file))
+      digests[file] = base::digest_of_text(base::read_text(folder / file));
   };
   if (name == "bpe") {
     add(kByteLevelFile);
     if (fs::exists(folder / kVocabFile) && fs::exists(folder / kMergesFile))
-      digests[kVocabFile] = digest_of_text(read_pair(folder));
+      digests[kVocabFile] = base::digest_of_text(read_pair(folder));
   }
   if (digests.empty()) add(kSentencePieceFile);
   return digests;
@@ -205,20 +210,20 @@ std::map<std::string, std::string> tokenizer_digests(const fs::path& folder,
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_file) {
   if (name_or_file == "bytes") return std::make_unique<Bytes>();
   std::error_code ignored;
-  require(
+  base::require(
       fs::exists(name_or_file, ignored),
       "tokenizer: must be bytes, tokenizer.json, tokenizer.model or vocab.json, got {}, which is "
       "no file",
-      in_quotes(name_or_file));
+      base::in_quotes(name_or_file));
   const fs::path path = name_or_file;
-  const auto subject = printable(name_or_file);
+  const auto subject = base::printable(name_or_file);
   if (path.filename() == kVocabFile || path.filename() == kMergesFile)
     return make_byte_level(read_pair(path.parent_path()), subject);
-  auto text = read_text(path);
+  auto text = base::read_text(path);
   // A SentencePiece model is no JSON: its first byte says that a piece follows.
   if (path.extension() == ".json" || text.starts_with('{'))
     return make_byte_level(std::move(text), subject);
   return std::make_unique<SentencePiece>(std::move(text), subject);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

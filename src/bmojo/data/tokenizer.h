@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::data {
 
 // What a tokenizer's file is called beside the shards and in a checkpoint: a SentencePiece model,
 // and byte-level BPE.
@@ -60,4 +60,4 @@ std::unique_ptr<Tokenizer> tokenizer_of(const std::filesystem::path& folder, int
 std::map<std::string, std::string> tokenizer_digests(const std::filesystem::path& folder,
                                                      std::string_view name);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -12,7 +12,7 @@
 #include "bmojo/base/printable.h"
 #include "bmojo/data/unicode.h"
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 constexpr size_t kMostTokens = size_t{1} << 24;
@@ -21,12 +21,12 @@ using Ids = std::unordered_map<std::string_view, int32_t>;  // by token
 
 // A value of the file and the way to it, for messages: "FILE: model.vocab".
 struct Part {
-  const Json* value;
+  const base::Json* value;
   std::string name;
 
   bool is_null() const { return value->is_null(); }
   Part at(const char* key) const {
-    static const Json null;
+    static const base::Json null;
     const auto found = value->find(key);
     const bool is_top = name.ends_with(':');
     return {found == value->end() ? &null : &*found, name + (is_top ? " " : ".") + key};
@@ -35,53 +35,54 @@ struct Part {
 };
 
 // Shown in a message: a short value, else its type.
-std::string shown_value(const Json& value) {
-  if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
-  return value.is_structured() ? value.type_name() : printable(value.dump(), 80);
+std::string shown_value(const base::Json& value) {
+  if (value.is_string()) return base::in_quotes(value.get_ref<const std::string&>());
+  return value.is_structured() ? value.type_name() : base::printable(value.dump(), 80);
 }
 
 void require_object(const Part& part, std::initializer_list<std::string_view> keys) {
-  require(part.value->is_object(), "{} must be an object, got {}", part.name,
-          shown_value(*part.value));
+  base::require(part.value->is_object(), "{} must be an object, got {}", part.name,
+                shown_value(*part.value));
   for (const auto& [key, value] : part.value->items())
-    require(std::ranges::find(keys, key) != keys.end(),
-            "{} has a part that bmojo does not have, {}", part.name, in_quotes(key));
+    base::require(std::ranges::find(keys, key) != keys.end(),
+                  "{} has a part that bmojo does not have, {}", part.name, base::in_quotes(key));
 }
 
 void require_array(const Part& part) {
-  require(part.value->is_array(), "{} must be an array, got {}", part.name,
-          shown_value(*part.value));
+  base::require(part.value->is_array(), "{} must be an array, got {}", part.name,
+                shown_value(*part.value));
 }
 
 const std::string& text_of(const Part& part) {
-  require(part.value->is_string(), "{} must be a string, got {}", part.name,
-          shown_value(*part.value));
+  base::require(part.value->is_string(), "{} must be a string, got {}", part.name,
+                shown_value(*part.value));
   return part.value->get_ref<const std::string&>();
 }
 
 bool flag(const Part& part, bool fallback) {
   if (part.is_null()) return fallback;
-  require(part.value->is_boolean(), "{} must be true or false, got {}", part.name,
-          shown_value(*part.value));
+  base::require(part.value->is_boolean(), "{} must be true or false, got {}", part.name,
+                shown_value(*part.value));
   return part.value->get<bool>();
 }
 
 void require_flag(const Part& part, bool needed, bool fallback) {
-  require(flag(part, fallback) == needed, "{} must be {}, got {}", part.name, needed, !needed);
+  base::require(flag(part, fallback) == needed, "{} must be {}, got {}", part.name, needed,
+                !needed);
 }
 
 int32_t id_of(const Part& part) {
-  require(part.value->is_number_unsigned() && part.value->get<uint64_t>() < kMostTokens,
-          "{} must be a whole number below {}, got {}", part.name, kMostTokens,
-          shown_value(*part.value));
+  base::require(part.value->is_number_unsigned() && part.value->get<uint64_t>() < kMostTokens,
+                "{} must be a whole number below {}, got {}", part.name, kMostTokens,
+                shown_value(*part.value));
   return part.value->get<int32_t>();
 }
 
 // The type of a part, e.g. "ByteLevel"; "none" for null.
 std::string type_of(const Part& part) {
   if (part.is_null()) return "none";
-  require(part.value->is_object(), "{} must be an object, got {}", part.name,
-          shown_value(*part.value));
+  base::require(part.value->is_object(), "{} must be an object, got {}", part.name,
+                shown_value(*part.value));
   return text_of(part.at("type"));
 }
 
@@ -89,8 +90,8 @@ std::string type_of(const Part& part) {
 
 bool reads_nfc(const Part& normalizer) {
   const auto type = type_of(normalizer);
-  require(type == "none" || type == "NFC", "{} must be none or NFC, got {}", normalizer.name,
-          in_quotes(type));
+  base::require(type == "none" || type == "NFC", "{} must be none or NFC, got {}", normalizer.name,
+                base::in_quotes(type));
   if (type == "NFC") require_object(normalizer, {"type"});
   return type == "NFC";
 }
@@ -105,39 +106,39 @@ bool splits_words(const Part& byte_level) {
 SplitPattern pattern_of(const Part& split) {
   require_object(split, {"type", "pattern", "behavior", "invert"});
   const auto behavior = split.at("behavior");
-  require(text_of(behavior) == "Isolated", "{} must be Isolated, got {}", behavior.name,
-          shown_value(*behavior.value));
+  base::require(text_of(behavior) == "Isolated", "{} must be Isolated, got {}", behavior.name,
+                shown_value(*behavior.value));
   require_flag(split.at("invert"), false, false);
   const auto pattern = split.at("pattern");
   require_object(pattern, {"Regex"});
   const auto& regex = text_of(pattern.at("Regex"));
   if (regex == kGpt2Regex) return SplitPattern::kGpt2;
-  require(regex == kLlama3Regex, "{} must be that of GPT-2 or of Llama 3, got {}", pattern.name,
-          in_quotes(regex));
+  base::require(regex == kLlama3Regex, "{} must be that of GPT-2 or of Llama 3, got {}",
+                pattern.name, base::in_quotes(regex));
   return SplitPattern::kLlama3;
 }
 
 SplitPattern read_pre_tokenizer(const Part& part) {
   const auto type = type_of(part);
   if (type == "ByteLevel") {
-    require(splits_words(part), "{}.use_regex must be true, got false", part.name);
+    base::require(splits_words(part), "{}.use_regex must be true, got false", part.name);
     return SplitPattern::kGpt2;
   }
-  require(type == "Sequence",
-          "{} must be ByteLevel, Digits and ByteLevel, or Split and ByteLevel, got {}", part.name,
-          in_quotes(type));
+  base::require(type == "Sequence",
+                "{} must be ByteLevel, Digits and ByteLevel, or Split and ByteLevel, got {}",
+                part.name, base::in_quotes(type));
   require_object(part, {"type", "pretokenizers"});
   const auto steps = part.at("pretokenizers");
   require_array(steps);
   std::vector<std::string> types;
   for (size_t i = 0; i < steps.value->size(); ++i) types.push_back(type_of(steps.at(i)));
   const bool digits = types == std::vector<std::string>{"Digits", "ByteLevel"};
-  require(digits || types == std::vector<std::string>{"Split", "ByteLevel"},
-          "{} must be Digits and ByteLevel, or Split and ByteLevel, got {}", steps.name,
-          in_quotes(fmt::format("{}", fmt::join(types, ", "))));
+  base::require(digits || types == std::vector<std::string>{"Split", "ByteLevel"},
+                "{} must be Digits and ByteLevel, or Split and ByteLevel, got {}", steps.name,
+                base::in_quotes(fmt::format("{}", fmt::join(types, ", "))));
   const bool by_regex = splits_words(steps.at(1));
-  require(by_regex == digits, "{}.use_regex must be {}, got {}", steps.at(1).name, digits,
-          by_regex);
+  base::require(by_regex == digits, "{}.use_regex must be {}, got {}", steps.at(1).name, digits,
+                by_regex);
   if (!digits) return pattern_of(steps.at(size_t{0}));
   const auto first = steps.at(size_t{0});
   require_object(first, {"type", "individual_digits"});
@@ -158,21 +159,22 @@ void check_template(const Part& part) {
     return items[i].is_object() && items[i].size() == 1 && items[i].contains(kind);
   };
   const bool marks_begin = items.size() == 2 && is(0, "SpecialToken") && is(1, "Sequence");
-  require(marks_begin || (items.size() == 1 && is(0, "Sequence")),
-          "{} must add nothing but one token before the text, got another template", single.name);
+  base::require(marks_begin || (items.size() == 1 && is(0, "Sequence")),
+                "{} must add nothing but one token before the text, got another template",
+                single.name);
 }
 
 void check_post_processor(const Part& part) {
   const auto type = type_of(part);
   if (type == "none" || type == "ByteLevel") return;
   if (type == "TemplateProcessing") return check_template(part);
-  require(type == "Sequence", "{} must be none, ByteLevel or TemplateProcessing, got {}", part.name,
-          in_quotes(type));
+  base::require(type == "Sequence", "{} must be none, ByteLevel or TemplateProcessing, got {}",
+                part.name, base::in_quotes(type));
   const auto steps = part.at("processors");
   require_array(steps);
   for (size_t i = 0; i < steps.value->size(); ++i) {
-    require(type_of(steps.at(i)) != "Sequence", "{} must not be a sequence again",
-            steps.at(i).name);
+    base::require(type_of(steps.at(i)) != "Sequence", "{} must not be a sequence again",
+                  steps.at(i).name);
     check_post_processor(steps.at(i));
   }
 }
@@ -180,17 +182,17 @@ void check_post_processor(const Part& part) {
 // --- vocabulary and merges ---
 
 std::vector<std::string> read_tokens(const Part& vocab) {
-  require(vocab.value->is_object() && !vocab.value->empty(),
-          "{} must be an object of tokens and their ids, got {}", vocab.name,
-          vocab.value->is_object() ? "none" : shown_value(*vocab.value));
+  base::require(vocab.value->is_object() && !vocab.value->empty(),
+                "{} must be an object of tokens and their ids, got {}", vocab.name,
+                vocab.value->is_object() ? "none" : shown_value(*vocab.value));
   const size_t count = vocab.value->size();
   std::vector<std::string> tokens(count);
   std::vector<bool> taken(count);
   for (const auto& [token, value] : vocab.value->items()) {
     const bool fits = value.is_number_unsigned() && value.get<uint64_t>() < count;
     if (!fits || taken[value.get<size_t>()])
-      fail("{} must number its {} tokens from 0 to {}, each once, got {} for {}", vocab.name, count,
-           count - 1, shown_value(value), in_quotes(token));
+      base::fail("{} must number its {} tokens from 0 to {}, each once, got {} for {}", vocab.name,
+                 count, count - 1, shown_value(value), base::in_quotes(token));
     taken[value.get<size_t>()] = true;
     tokens[value.get<size_t>()] = token;
   }
@@ -198,21 +200,23 @@ std::vector<std::string> read_tokens(const Part& vocab) {
 }
 
 // The two sides of a merge: ["a", "b"] or, in older files, "a b".
-std::pair<std::string_view, std::string_view> sides_of(const Json& value, const std::string& name) {
+std::pair<std::string_view, std::string_view> sides_of(const base::Json& value,
+                                                       const std::string& name) {
   if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string())
     return {value[0].get_ref<const std::string&>(), value[1].get_ref<const std::string&>()};
-  if (!value.is_string()) fail("{} must be a string, got {}", name, shown_value(value));
+  if (!value.is_string()) base::fail("{} must be a string, got {}", name, shown_value(value));
   const std::string_view text = value.get_ref<const std::string&>();
   const size_t blank = text.find(' ');
   if (blank == text.npos || text.find(' ', blank + 1) != text.npos)
-    fail("{} must be two tokens with a blank between, got {}", name, in_quotes(text));
+    base::fail("{} must be two tokens with a blank between, got {}", name, base::in_quotes(text));
   return {text.substr(0, blank), text.substr(blank + 1)};
 }
 
 std::vector<BpeMerge> read_merges(const Part& part, const Ids& ids) {
   require_array(part);
   const size_t count = part.value->size();
-  require(count < kMostTokens, "{} must be fewer than {}, got {}", part.name, kMostTokens, count);
+  base::require(count < kMostTokens, "{} must be fewer than {}, got {}", part.name, kMostTokens,
+                count);
   std::vector<BpeMerge> merges;
   merges.reserve(count);
   for (size_t i = 0; i < count; ++i) {
@@ -220,8 +224,8 @@ std::vector<BpeMerge> read_merges(const Part& part, const Ids& ids) {
     const auto find = [&](std::string_view token) {
       const auto found = ids.find(token);
       if (found == ids.end())
-        fail("{} must be of tokens of the vocabulary, got {} in merge {}", part.name,
-             in_quotes(token), i);
+        base::fail("{} must be of tokens of the vocabulary, got {} in merge {}", part.name,
+                   base::in_quotes(token), i);
       return found->second;
     };
     merges.push_back({find(left), find(right), find(std::string(left) + std::string(right))});
@@ -234,15 +238,15 @@ void check_model(const Part& model) {
                  {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
                   "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
   const auto type = model.at("type");
-  require(type.is_null() || text_of(type) == "BPE", "{} must be BPE, got {}", type.name,
-          shown_value(*type.value));
+  base::require(type.is_null() || text_of(type) == "BPE", "{} must be BPE, got {}", type.name,
+                shown_value(*type.value));
   const auto dropout = model.at("dropout");
-  require(dropout.is_null() || *dropout.value == 0, "{} must be none, got {}", dropout.name,
-          shown_value(*dropout.value));
+  base::require(dropout.is_null() || *dropout.value == 0, "{} must be none, got {}", dropout.name,
+                shown_value(*dropout.value));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const auto affix = model.at(key);
-    require(affix.is_null() || text_of(affix).empty(), "{} must be none, got {}", affix.name,
-            shown_value(*affix.value));
+    base::require(affix.is_null() || text_of(affix).empty(), "{} must be none, got {}", affix.name,
+                  shown_value(*affix.value));
   }
   require_flag(model.at("byte_fallback"), false, false);
   flag(model.at("fuse_unk"), false);
@@ -259,8 +263,9 @@ void check_unknown(const Part& token, const std::vector<std::string>& tokens, co
                                                        static_cast<char>(0x80 | (code & 0x3f))};
     num_bytes += ids.contains(text);
   }
-  require(num_bytes == 256, "{} must be none where bytes are missing in the {} tokens, got {}",
-          token.name, tokens.size(), shown_value(*token.value));
+  base::require(num_bytes == 256,
+                "{} must be none where bytes are missing in the {} tokens, got {}", token.name,
+                tokens.size(), shown_value(*token.value));
 }
 
 std::vector<AddedToken> read_added(const Part& part, const Ids& ids) {
@@ -274,16 +279,16 @@ std::vector<AddedToken> read_added(const Part& part, const Ids& ids) {
     require_object(token,
                    {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     const auto& text = text_of(token.at("content"));
-    require(!text.empty(), "{} must not be empty", token.at("content").name);
-    require(seen.emplace(text, i).second, "{} must appear once, got {} twice", part.name,
-            in_quotes(text));
+    base::require(!text.empty(), "{} must not be empty", token.at("content").name);
+    base::require(seen.emplace(text, i).second, "{} must appear once, got {} twice", part.name,
+                  base::in_quotes(text));
     for (const char* key : {"single_word", "lstrip", "rstrip"})
       require_flag(token.at(key), false, false);
     const auto known = ids.find(text);
     const int32_t expected = known == ids.end() ? next++ : known->second;
     const int32_t id = id_of(token.at("id"));
-    require(id == expected, "{} must be {}, got {} for {}", token.at("id").name, expected, id,
-            in_quotes(text));
+    base::require(id == expected, "{} must be {}, got {} for {}", token.at("id").name, expected, id,
+                  base::in_quotes(text));
     const bool special = flag(token.at("special"), false);
     added.push_back({id, text, special, flag(token.at("normalized"), !special)});
   }
@@ -300,13 +305,13 @@ Ids ids_of(const std::vector<std::string>& tokens) {
 }  // namespace
 
 ByteLevelSpec read_tokenizer_json(std::string_view text, const std::string& subject) {
-  const Json json = parse_json(text, subject);
+  const base::Json json = base::parse_json(text, subject);
   const Part top{&json, subject + ":"};
   require_object(top, {"version", "truncation", "padding", "added_tokens", "normalizer",
                        "pre_tokenizer", "post_processor", "decoder", "model"});
   for (const char* key : {"truncation", "padding"})
-    require(top.at(key).is_null(), "{} must be none, got {}", top.at(key).name,
-            shown_value(*top.at(key).value));
+    base::require(top.at(key).is_null(), "{} must be none, got {}", top.at(key).name,
+                  shown_value(*top.at(key).value));
   const auto model = top.at("model");
   check_model(model);
   ByteLevelSpec spec;
@@ -315,8 +320,8 @@ ByteLevelSpec read_tokenizer_json(std::string_view text, const std::string& subj
   check_post_processor(top.at("post_processor"));
   const auto decoder = top.at("decoder");
   const auto decoder_type = type_of(decoder);
-  require(decoder_type == "none" || decoder_type == "ByteLevel", "{} must be ByteLevel, got {}",
-          decoder.name, in_quotes(decoder_type));
+  base::require(decoder_type == "none" || decoder_type == "ByteLevel",
+                "{} must be ByteLevel, got {}", decoder.name, base::in_quotes(decoder_type));
   spec.tokens = read_tokens(model.at("vocab"));
   const auto ids = ids_of(spec.tokens);
   check_unknown(model.at("unk_token"), spec.tokens, ids);
@@ -328,10 +333,10 @@ ByteLevelSpec read_tokenizer_json(std::string_view text, const std::string& subj
 
 std::string tokenizer_json_of(std::string_view vocab, const std::string& vocab_subject,
                               std::string_view merges, const std::string& merges_subject) {
-  Json tokens = parse_json(vocab, vocab_subject);
-  require(tokens.is_object(), "{}: must be an object of tokens and their ids, got {}",
-          vocab_subject, tokens.type_name());
-  Json pairs = Json::array();
+  base::Json tokens = base::parse_json(vocab, vocab_subject);
+  base::require(tokens.is_object(), "{}: must be an object of tokens and their ids, got {}",
+                vocab_subject, tokens.type_name());
+  base::Json pairs = base::Json::array();
   size_t number = 0;
   while (!merges.empty()) {
     const size_t end = std::min(merges.find('\n'), merges.size());
@@ -341,11 +346,11 @@ std::string tokenizer_json_of(std::string_view vocab, const std::string& vocab_s
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.starts_with("#version") || (line.empty() && merges.empty())) continue;
     if (find_utf8_fault(line).at < line.size() || std::ranges::count(line, ' ') != 1)
-      fail("{}:{}: must be two tokens with a blank between, got {}", merges_subject, number,
-           in_quotes(line));
+      base::fail("{}:{}: must be two tokens with a blank between, got {}", merges_subject, number,
+                 base::in_quotes(line));
     pairs.push_back(line);
   }
-  Json added = Json::array();
+  base::Json added = base::Json::array();
   constexpr const char* kEnd = "<|endoftext|>";
   if (const auto found = tokens.find(kEnd); found != tokens.end())
     added.push_back({{"id", *found},
@@ -355,29 +360,29 @@ std::string tokenizer_json_of(std::string_view vocab, const std::string& vocab_s
                      {"rstrip", false},
                      {"normalized", false},
                      {"special", true}});
-  const Json byte_level = {{"type", "ByteLevel"},
-                           {"add_prefix_space", false},
-                           {"trim_offsets", true},
-                           {"use_regex", true}};
-  const Json json = {{"version", "1.0"},
-                     {"truncation", nullptr},
-                     {"padding", nullptr},
-                     {"added_tokens", std::move(added)},
-                     {"normalizer", nullptr},
-                     {"pre_tokenizer", byte_level},
-                     {"post_processor", nullptr},
-                     {"decoder", byte_level},
-                     {"model",
-                      {{"type", "BPE"},
-                       {"dropout", nullptr},
-                       {"unk_token", nullptr},
-                       {"continuing_subword_prefix", nullptr},
-                       {"end_of_word_suffix", nullptr},
-                       {"fuse_unk", false},
-                       {"byte_fallback", false},
-                       {"ignore_merges", false},
-                       {"vocab", std::move(tokens)},
-                       {"merges", std::move(pairs)}}}};
+  const base::Json byte_level = {{"type", "ByteLevel"},
+                                 {"add_prefix_space", false},
+                                 {"trim_offsets", true},
+                                 {"use_regex", true}};
+  const base::Json json = {{"version", "1.0"},
+                           {"truncation", nullptr},
+                           {"padding", nullptr},
+                           {"added_tokens", std::move(added)},
+                           {"normalizer", nullptr},
+                           {"pre_tokenizer", byte_level},
+                           {"post_processor", nullptr},
+                           {"decoder", byte_level},
+                           {"model",
+                            {{"type", "BPE"},
+                             {"dropout", nullptr},
+                             {"unk_token", nullptr},
+                             {"continuing_subword_prefix", nullptr},
+                             {"end_of_word_suffix", nullptr},
+                             {"fuse_unk", false},
+                             {"byte_fallback", false},
+                             {"ignore_merges", false},
+                             {"vocab", std::move(tokens)},
+                             {"merges", std::move(pairs)}}}};
   return json.dump();
 }
 
@@ -391,4 +396,4 @@ std::vector<uint32_t> byte_characters() {
   return characters;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

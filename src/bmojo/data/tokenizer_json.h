@@ -8,7 +8,7 @@
 #include "bmojo/data/bpe.h"
 #include "bmojo/data/splitter.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 // A text that is one id wherever it stands.
 struct AddedToken {
@@ -39,4 +39,4 @@ std::string tokenizer_json_of(std::string_view vocab, const std::string& vocab_s
 // The character that stands for each byte: printable Latin-1 itself, the others U+0100, U+0101, ….
 std::vector<uint32_t> byte_characters();
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <memory>
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 constexpr uint32_t kNumCodes = 0x110000;
@@ -80,4 +80,4 @@ std::string replace_utf8_faults(std::string_view text) {
   return out;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::data {
 
 // What byte-level tokenizers ask of a code point: its class by Unicode 16.0, and what NFC does.
 enum CharacterClass : uint8_t { kOther = 0, kLetter = 1, kNumber = 2, kSpace = 3 };
@@ -52,4 +52,4 @@ Utf8Fault find_utf8_fault(std::string_view text, size_t from = 0);
 // With U+FFFD for each fault, as Python's decode(errors="replace") has it.
 std::string replace_utf8_faults(std::string_view text);
 
-}  // namespace bmojo
+}  // namespace bmojo::data

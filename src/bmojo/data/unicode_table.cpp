@@ -1,7 +1,7 @@
 // Written by tools/unicode_table.py from Unicode 16.0; not to be changed by hand.
 #include "bmojo/data/unicode.h"
 
-namespace bmojo {
+namespace bmojo::data {
 
 // clang-format off
 const std::vector<CharacterRun>& character_runs() {
@@ -315,4 +315,4 @@ const std::vector<CharacterRun>& character_runs() {
 }
 // clang-format on
 
-}  // namespace bmojo
+}  // namespace bmojo::data

@@ -24,12 +24,12 @@ struct Scored {
 };
 
 // What the scored tokens of a batch got, in their order; hidden [B, L, D].
-std::vector<Scored> score_tokens(const LanguageModel& model, const Batch& batch,
+std::vector<Scored> score_tokens(const LanguageModel& model, const data::Batch& batch,
                                  const float* hidden) {
   const int64_t D = model.config().hidden_size, V = model.config().vocab_size;
   std::vector<Scored> out;
   for (int64_t i = 0; i < std::ssize(batch.targets); ++i)
-    if (batch.targets[static_cast<size_t>(i)] != kNotScored) out.push_back({.place = i});
+    if (batch.targets[static_cast<size_t>(i)] != data::kNotScored) out.push_back({.place = i});
   const int64_t block = std::max<int64_t>(kLogitsAtOnce / V, 1);
   std::vector<float> rows, logits, own;
   std::vector<int64_t> due, best;
@@ -60,14 +60,15 @@ std::vector<Scored> score_tokens(const LanguageModel& model, const Batch& batch,
 // Counts, layer by layer, how many sources are in the set that their query saw.
 class HeldCounter : public Observer {
  public:
-  HeldCounter(const Config& config, const Batch& part)
+  HeldCounter(const model::Config& config, const data::Batch& part)
       : layers_(eidetic_layers(config)), part_(part), counts_(layers_.size()) {}
 
   void on_piece(const PieceTold& piece) override {
     const auto at = std::ranges::lower_bound(layers_, piece.layer) - layers_.begin();
     const int64_t first = piece.first.sequence * part_.length + piece.first.column;
     for (size_t i = 0; i < piece.innovation.size(); ++i)
-      if (const auto source = part_.sources[static_cast<size_t>(first) + i]; source != kNoSource)
+      if (const auto source = part_.sources[static_cast<size_t>(first) + i];
+          source != data::kNoSource)
         counts_[static_cast<size_t>(at)] += std::ranges::binary_search(piece.seen, source);
   }
 
@@ -75,7 +76,7 @@ class HeldCounter : public Observer {
 
  private:
   std::vector<int64_t> layers_;
-  const Batch& part_;
+  const data::Batch& part_;
   std::vector<int64_t> counts_;
 };
 
@@ -102,10 +103,10 @@ Score& Score::operator+=(const Score& other) {
   return *this;
 }
 
-std::vector<int64_t> eidetic_layers(const Config& config) {
+std::vector<int64_t> eidetic_layers(const model::Config& config) {
   std::vector<int64_t> layers;
   for (int64_t i = 0; i < config.num_layers; ++i)
-    if (config.kind(i) == LayerKind::bmojo && config.eidetic_tokens > 0) layers.push_back(i);
+    if (config.kind(i) == model::LayerKind::bmojo && config.eidetic_tokens > 0) layers.push_back(i);
   return layers;
 }
 
@@ -113,7 +114,7 @@ BatchReader::BatchReader(const LanguageModel& model, int64_t num_sequences) : mo
   for (int64_t i = 0; i < num_sequences; ++i) memories_.push_back(model.begin());
 }
 
-const float* BatchReader::read(const Batch& part, Observer* observer) {
+const float* BatchReader::read(const data::Batch& part, Observer* observer) {
   const bool is_told = model_.config().eidetic_rule == "oracle" && !part.wanted.empty();
   const auto L = static_cast<size_t>(part.length);
   std::vector<Reading> readings;
@@ -131,11 +132,11 @@ const float* BatchReader::read(const Batch& part, Observer* observer) {
   return hidden_.data();
 }
 
-Score evaluate(const LanguageModel& model, const Batch& batch, int64_t segment) {
+Score evaluate(const LanguageModel& model, const data::Batch& batch, int64_t segment) {
   Score total;
   BatchReader reader(model, batch.num_sequences);
   for (int64_t from = 0; from < batch.length; from += segment) {
-    const auto part = columns(batch, from, std::min(segment, batch.length - from));
+    const auto part = data::columns(batch, from, std::min(segment, batch.length - from));
     HeldCounter held(model.config(), part);
     const bool counts = !part.sources.empty() && !held.counts().empty();
     const float* hidden = reader.read(part, counts ? &held : nullptr);
@@ -148,15 +149,15 @@ Score evaluate(const LanguageModel& model, const Batch& batch, int64_t segment) 
   return total;
 }
 
-TextScore evaluate_text(const LanguageModel& model, const TokenData& data,
+TextScore evaluate_text(const LanguageModel& model, const data::TokenData& data,
                         const std::function<void(int64_t)>& progress, int64_t segment) {
   TextScore text;
   BatchReader reader(model, 1);
-  const TokenRange all{0, data.num_tokens()};
+  const data::TokenRange all{0, data.num_tokens()};
   int64_t document = -1, document_start = 0;
   for (int64_t from = 0; from < all.end; from += segment) {
-    auto part = empty_batch(1, std::min(segment, all.end - from), /*with_documents=*/true);
-    read_in_order(data, all, from, sequence_of(part, 0));
+    auto part = data::empty_batch(1, std::min(segment, all.end - from), /*with_documents=*/true);
+    data::read_in_order(data, all, from, data::sequence_of(part, 0));
     const auto scored = score_tokens(model, part, reader.read(part));
     auto next = scored.begin();
     for (int64_t t = 0; t < part.length; ++t) {

@@ -30,13 +30,14 @@ struct Score {
 std::string loss_text(double loss);
 
 // The layers that num_held counts.
-std::vector<int64_t> eidetic_layers(const Config& config);
+std::vector<int64_t> eidetic_layers(const model::Config& config);
 
 // Tokens of a sequence that are read at once: memory does not grow with its length.
 inline constexpr int64_t kEvalSegment = 2048;
 
 // Reads sequences from their start, the memories carried over segments.
-Score evaluate(const LanguageModel& model, const Batch& batch, int64_t segment = kEvalSegment);
+Score evaluate(const LanguageModel& model, const data::Batch& batch,
+               int64_t segment = kEvalSegment);
 
 // A whole text, its memories carried from end to end (a document's start empties them), and the
 // loss by position in the document: entry i covers positions 2^(i-1) … 2^i - 1, entry 0 position 0.
@@ -44,7 +45,7 @@ struct TextScore {
   Score total;
   std::vector<Score> by_position;
 };
-TextScore evaluate_text(const LanguageModel& model, const TokenData& data,
+TextScore evaluate_text(const LanguageModel& model, const data::TokenData& data,
                         const std::function<void(int64_t)>& progress,
                         int64_t segment = kEvalSegment);
 
@@ -54,7 +55,7 @@ class BatchReader {
  public:
   BatchReader(const LanguageModel& model, int64_t num_sequences);
   // `part` holds the next columns; returns hidden [B, L, D], valid until the next call.
-  const float* read(const Batch& part, Observer* observer = nullptr);
+  const float* read(const data::Batch& part, Observer* observer = nullptr);
 
  private:
   const LanguageModel& model_;

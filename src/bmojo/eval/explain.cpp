@@ -32,8 +32,8 @@ struct History {
 };
 
 // Members of a set that the next one does not have, with the position at which that was found.
-Json dropped(const History& history) {
-  Json out = Json::array();
+base::Json dropped(const History& history) {
+  base::Json out = base::Json::array();
   for (size_t i = 0; i < history.sets.size(); ++i) {
     const bool last = i + 1 == history.sets.size();
     const auto& next = last ? history.kept : history.sets[i + 1].positions;
@@ -45,8 +45,8 @@ Json dropped(const History& history) {
   return out;
 }
 
-Json layer_json(const History& history, int64_t layer, LayerKind kind) {
-  Json sets = Json::array();
+base::Json layer_json(const History& history, int64_t layer, model::LayerKind kind) {
+  base::Json sets = base::Json::array();
   for (const auto& set : history.sets)
     sets.push_back({{"from", set.from}, {"positions", set.positions}});
   return {{"layer", layer},
@@ -66,17 +66,17 @@ std::vector<double> mean_weight(const AttentionTold& told) {
 }
 
 // Where the attention of one token went: the share of each memory, and the largest keys.
-Json attention_json(const AttentionTold& told) {
+base::Json attention_json(const AttentionTold& told) {
   const auto weight = mean_weight(told);
   std::array<double, kMemories.size()> share{};
   for (size_t i = 0; i < weight.size(); ++i)
     share[static_cast<size_t>(told.keys[i].memory)] += weight[i];
-  Json shares = Json::object();
+  base::Json shares = base::Json::object();
   for (size_t i = 0; i < share.size(); ++i) shares[kMemories[i]] = share[i];
   std::vector<size_t> order(weight.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return weight[a] > weight[b]; });
-  Json keys = Json::array();
+  base::Json keys = base::Json::array();
   for (const auto i : std::span(order).first(std::min(kKeysShown, order.size())))
     keys.push_back({{"memory", kMemories[static_cast<size_t>(told.keys[i].memory)]},
                     {"position", told.keys[i].position},
@@ -87,27 +87,27 @@ Json attention_json(const AttentionTold& told) {
 // Reads a sequence segment by segment and asks it where answers are due.
 class Reader : public Observer {
  public:
-  Reader(const LanguageModel& model, const Batch& sequence)
+  Reader(const LanguageModel& model, const data::Batch& sequence)
       : model_(model),
         sequence_(sequence),
         histories_(static_cast<size_t>(model.config().num_layers)) {
     const auto& targets = sequence.targets;
     for (int64_t t = 0; t < std::ssize(targets); ++t)
-      if (targets[static_cast<size_t>(t)] != kNotScored) asked_.push_back(t);
+      if (targets[static_cast<size_t>(t)] != data::kNotScored) asked_.push_back(t);
     if (asked_.empty()) asked_.push_back(std::ssize(targets) - 1);
   }
 
-  Json read() {
+  base::Json read() {
     const auto& config = model_.config();
     BatchReader reader(model_, 1);
     for (from_ = 0; from_ < sequence_.length; from_ += kEvalSegment) {
       const int64_t count = std::min(kEvalSegment, sequence_.length - from_);
-      const float* hidden = reader.read(columns(sequence_, from_, count), this);
+      const float* hidden = reader.read(data::columns(sequence_, from_, count), this);
       for (const auto t : asked_)
         if (t >= from_ && t < from_ + count)
           answers_.push_back(answer(t, hidden + (t - from_) * config.hidden_size));
     }
-    Json layers = Json::array();
+    base::Json layers = base::Json::array();
     for (size_t i = 0; i < histories_.size(); ++i) {
       const auto layer = static_cast<int64_t>(i);
       layers.push_back(layer_json(histories_[i], layer, config.kind(layer)));
@@ -139,22 +139,22 @@ class Reader : public Observer {
 
  private:
   // Of the token at `position`, whose hidden state is [D].
-  Json answer(int64_t position, const float* hidden) {
+  base::Json answer(int64_t position, const float* hidden) {
     std::vector<float> logits(static_cast<size_t>(model_.config().vocab_size));
     model_.logits(hidden, 1, logits.data());
     if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }))
-      throw RunError(fmt::format(
+      throw base::RunError(fmt::format(
           "explain: logits must be finite, got NaN or infinity at position {}", position));
     const auto at = static_cast<size_t>(position);
     const auto best = std::ranges::max_element(logits);
     const int64_t predicted = best - logits.begin(), due = sequence_.targets[at];
-    const bool is_due = due != kNotScored;
-    const int64_t source = sequence_.sources.empty() ? kNoSource : sequence_.sources[at];
+    const bool is_due = due != data::kNotScored;
+    const int64_t source = sequence_.sources.empty() ? data::kNoSource : sequence_.sources[at];
     return {{"position", position},
-            {"due", is_due ? Json(due) : Json()},
+            {"due", is_due ? base::Json(due) : base::Json()},
             {"predicted", predicted},
             {"probability", probability(logits, *best, is_due ? due : predicted)},
-            {"source", source != kNoSource ? Json(source) : Json()},
+            {"source", source != data::kNoSource ? base::Json(source) : base::Json()},
             {"layers", layers_of(position, source)}};
   }
 
@@ -166,13 +166,13 @@ class Reader : public Observer {
   }
 
   // What each layer with attention did at `position`.
-  Json layers_of(int64_t position, int64_t source) const {
-    Json layers = Json::array();
+  base::Json layers_of(int64_t position, int64_t source) const {
+    base::Json layers = base::Json::array();
     for (size_t i = 0; i < histories_.size(); ++i) {
       const auto told = attention_.find({position, static_cast<int64_t>(i)});
       if (told == attention_.end()) continue;
-      Json one = {{"layer", i}, {"held", nullptr}};
-      if (source != kNoSource) one["held"] = held(histories_[i], position, source);
+      base::Json one = {{"layer", i}, {"held", nullptr}};
+      if (source != data::kNoSource) one["held"] = held(histories_[i], position, source);
       one.update(told->second);
       layers.push_back(one);
     }
@@ -187,22 +187,22 @@ class Reader : public Observer {
   }
 
   const LanguageModel& model_;
-  const Batch& sequence_;
+  const data::Batch& sequence_;
   Positions asked_;
-  int64_t from_ = 0;                                       // position of the call's first token
-  std::vector<History> histories_;                         // a layer each
-  std::map<std::pair<int64_t, int64_t>, Json> attention_;  // by position and layer
-  Json answers_ = Json::array();
+  int64_t from_ = 0;                // position of the call's first token
+  std::vector<History> histories_;  // a layer each
+  std::map<std::pair<int64_t, int64_t>, base::Json> attention_;  // by position and layer
+  base::Json answers_ = base::Json::array();
 };
 
 }  // namespace
 
-Json explain(const LanguageModel& model, const Batch& sequence) {
+base::Json explain(const LanguageModel& model, const data::Batch& sequence) {
   return Reader(model, sequence).read();
 }
 
-int64_t telling_layer(const Config& config) {
-  for (const auto kind : {LayerKind::bmojo, LayerKind::attention})
+int64_t telling_layer(const model::Config& config) {
+  for (const auto kind : {model::LayerKind::bmojo, model::LayerKind::attention})
     for (int64_t i = config.num_layers; i-- > 0;)
       if (config.kind(i) == kind) return i;
   return config.num_layers - 1;

@@ -12,10 +12,10 @@ inline constexpr std::array kKinds = {"bmojo", "ssm", "attention"};  // as Layer
 // innovation of each token, what each layer's eidetic memory held and let go, and what the queries
 // attended to where an answer is due. Without targets the last token alone is asked. `sequence` has
 // one row.
-Json explain(const LanguageModel& model, const Batch& sequence);
+base::Json explain(const LanguageModel& model, const data::Batch& sequence);
 
 // The layer to look at where none is named: the last with eidetic memory, else the last with
 // attention, else the last.
-int64_t telling_layer(const Config& config);
+int64_t telling_layer(const model::Config& config);
 
 }  // namespace bmojo::eval

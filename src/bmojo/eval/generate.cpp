@@ -81,14 +81,14 @@ std::vector<Alternative> likeliest(const std::vector<float>& logits, int64_t cou
 
 // Nothing may be drawn from broken weights as if they meant something.
 [[noreturn]] void refuse_logits(int64_t position) {
-  throw RunError(fmt::format("generate: logits must be finite, got NaN or infinity after {} tokens",
-                             position));
+  throw base::RunError(fmt::format(
+      "generate: logits must be finite, got NaN or infinity after {} tokens", position));
 }
 
 }  // namespace
 
-int64_t draw(const Continuation& from, const kernels::Sampling& how, const Tokenizer* tokenizer,
-             kernels::SamplingScratch& scratch) {
+int64_t draw(const Continuation& from, const kernels::Sampling& how,
+             const data::Tokenizer* tokenizer, kernels::SamplingScratch& scratch) {
   std::span<const float> logits = from.logits;
   std::span<const int64_t> recent = from.recent;
   std::vector<int64_t> known;
@@ -107,11 +107,11 @@ int64_t draw(const Continuation& from, const kernels::Sampling& how, const Token
 }
 
 Generated generate(const LanguageModel& model, Continuation& from, const GenerateOptions& options,
-                   const Tokenizer* tokenizer,
+                   const data::Tokenizer* tokenizer,
                    const std::function<void(std::string_view)>& on_text) {
   Generated out;
   kernels::SamplingScratch scratch;
-  std::optional<TextStream> stream;
+  std::optional<data::TextStream> stream;
   if (tokenizer != nullptr)
     stream.emplace(*tokenizer, std::exchange(from.pending_utf8, {}));
   else  // no text can follow what was held back

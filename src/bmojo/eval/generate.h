@@ -43,15 +43,15 @@ struct Generated {
 // The id that comes next, which `from` has not read yet; with a tokenizer, one that it has. Draws
 // are numbered by the position they fill, so a resumed text goes on with the same ones. RunError
 // where the logits are not finite.
-int64_t draw(const Continuation& from, const kernels::Sampling& how, const Tokenizer* tokenizer,
-             kernels::SamplingScratch& scratch);
+int64_t draw(const Continuation& from, const kernels::Sampling& how,
+             const data::Tokenizer* tokenizer, kernels::SamplingScratch& scratch);
 
 // Goes on behind a prompt (prompt.h); the same seed (from.seed) gives the same text on every
 // machine. `tokenizer` may be null: then there is no text, and nothing to stop at. `on_text`
 // receives text as soon as it is certain, whole characters that no stop text can take back. Throws
 // RunError where the logits are not finite.
 Generated generate(const LanguageModel& model, Continuation& from, const GenerateOptions& options,
-                   const Tokenizer* tokenizer,
+                   const data::Tokenizer* tokenizer,
                    const std::function<void(std::string_view)>& on_text = {});
 
 }  // namespace bmojo::eval

@@ -5,11 +5,11 @@
 namespace bmojo::eval {
 
 void LanguageModel::save(const Continuation&, const std::filesystem::path&) const {
-  fail("--state-out: needs --engine native, got torch");
+  base::fail("--state-out: needs --engine native, got torch");
 }
 
 Continuation LanguageModel::load(const std::filesystem::path&) const {
-  fail("--state-in: needs --engine native, got torch");
+  base::fail("--state-in: needs --engine native, got torch");
 }
 
 }  // namespace bmojo::eval

@@ -52,7 +52,7 @@ class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
 
-  virtual const Config& config() const = 0;
+  virtual const model::Config& config() const = 0;
   virtual std::string weight_type() const { return "f32"; }
   virtual std::unique_ptr<Memory> begin() const = 0;
   // Reads on in every sequence; hidden [Σ tokens, D], sequence by sequence.
@@ -61,7 +61,7 @@ class LanguageModel {
   // What is due next after each token: hidden [n, D] -> logits [n, V].
   virtual void logits(const float* hidden, int64_t n, float* out) const = 0;
   // task(0) … task(n - 1) on the engine's threads.
-  virtual void parallel(int64_t n, const FunctionRef<void(int64_t)>& task) const = 0;
+  virtual void parallel(int64_t n, const base::FunctionRef<void(int64_t)>& task) const = 0;
   // A continuation as a file, and back. Error where the file is damaged or of another model, or
   // where an engine has no such files.
   virtual void save(const Continuation& from, const std::filesystem::path& path) const;

@@ -19,14 +19,14 @@ struct Scratch {
   std::vector<Continuation*> ending;        // the n of them
 };
 
-void check(std::span<const Prompt> prompts, const Config& config) {
+void check(std::span<const Prompt> prompts, const model::Config& config) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     for (size_t j = 0; j < i; ++j)
-      require(prompts[i].to != prompts[j].to,
-              "read: every text must have a state of its own, got one of them twice");
+      base::require(prompts[i].to != prompts[j].to,
+                    "read: every text must have a state of its own, got one of them twice");
     for (const auto id : prompts[i].ids)
-      require(id >= 0 && id < config.vocab_size, "read: ids must be from 0 to {}, got {}",
-              config.vocab_size - 1, id);
+      base::require(id >= 0 && id < config.vocab_size, "read: ids must be from 0 to {}, got {}",
+                    config.vocab_size - 1, id);
   }
 }
 
@@ -116,17 +116,17 @@ void read_prompt(const LanguageModel& model, std::span<const int64_t> ids, Conti
   read_together(model, {&prompt, 1}, between_parts);
 }
 
-std::vector<int64_t> further_ids(const Tokenizer& tokenizer, std::string_view text,
+std::vector<int64_t> further_ids(const data::Tokenizer& tokenizer, std::string_view text,
                                  const std::string& subject) {
-  require(!text.empty(), "{}: must hold at least one character, got none", subject);
-  const auto fault = find_utf8_fault(text);
-  require(fault.at == text.size() || tokenizer.name() == "bytes",
-          "{}: must be UTF-8, got other bytes at {}", subject, fault.at);
+  base::require(!text.empty(), "{}: must hold at least one character, got none", subject);
+  const auto fault = data::find_utf8_fault(text);
+  base::require(fault.at == text.size() || tokenizer.name() == "bytes",
+                "{}: must be UTF-8, got other bytes at {}", subject, fault.at);
   const auto ids = tokenizer.encode(text);
   return {ids.begin(), ids.end()};
 }
 
-std::vector<int64_t> prompt_ids(const Config& config, const Tokenizer& tokenizer,
+std::vector<int64_t> prompt_ids(const model::Config& config, const data::Tokenizer& tokenizer,
                                 std::string_view text, const std::string& subject) {
   auto ids = further_ids(tokenizer, text, subject);
   if (config.bos_token_id >= 0 && tokenizer.name() == "sentencepiece")

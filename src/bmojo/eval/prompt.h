@@ -36,10 +36,10 @@ void read_prompt(const LanguageModel& model, std::span<const int64_t> ids, Conti
 
 // The ids of a text that begins a document. `subject` names it in errors: it must be UTF-8, unless
 // tokens are bytes, and not empty.
-std::vector<int64_t> prompt_ids(const Config& config, const Tokenizer& tokenizer,
+std::vector<int64_t> prompt_ids(const model::Config& config, const data::Tokenizer& tokenizer,
                                 std::string_view text, const std::string& subject);
 // The same where a document goes on.
-std::vector<int64_t> further_ids(const Tokenizer& tokenizer, std::string_view text,
+std::vector<int64_t> further_ids(const data::Tokenizer& tokenizer, std::string_view text,
                                  const std::string& subject);
 
 }  // namespace bmojo::eval

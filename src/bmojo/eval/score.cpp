@@ -28,7 +28,7 @@ void add_scores(const LanguageModel& model, const float* logits, int64_t from, i
                 const Ids& ids, TokenScores& out) {
   const int64_t V = model.config().vocab_size;
   if (!std::all_of(logits, logits + count * V, [](float x) { return std::isfinite(x); }))
-    throw RunError(
+    throw base::RunError(
         fmt::format("score: logits must be finite, got NaN or infinity near token {}", from));
   // Nothing is due behind the last token.
   const int64_t n = std::min<int64_t>(count, std::ssize(ids) - 1 - from);

@@ -16,18 +16,18 @@
 namespace bmojo::infer {
 namespace {
 
-void require_memory(const Checkpoint& checkpoint, const Config& config,
+void require_memory(const model::Checkpoint& checkpoint, const model::Config& config,
                     std::optional<WeightType> type, int64_t sequences) {
   const auto states =
-      static_cast<double>(sequences) * static_cast<double>(memory_bytes(config).total());
+      static_cast<double>(sequences) * static_cast<double>(memory::memory_bytes(config).total());
   const auto weights = static_cast<double>(bytes_to_allocate(checkpoint.tensors, config, type));
-  const auto available = static_cast<double>(available_memory());
+  const auto available = static_cast<double>(base::available_memory());
   if (weights + states <= available) return;
-  throw RunError(fmt::format(
+  throw base::RunError(fmt::format(
       "{}: weights and memories need {} of memory, got {}; choose {}a smaller model or fewer "
       "sequences",
-      shown(checkpoint.tensors.folder()), si(weights + states, "B"), si(available, "B"),
-      type == WeightType::bf16 ? "" : "bf16 weights, "));
+      base::shown(checkpoint.tensors.folder()), base::si(weights + states, "B"),
+      base::si(available, "B"), type == WeightType::bf16 ? "" : "bf16 weights, "));
 }
 
 }  // namespace
@@ -68,14 +68,14 @@ eval::Continuation NativeLanguageModel::load(const std::filesystem::path& path) 
 }
 
 std::unique_ptr<NativeLanguageModel> open_native(
-    const std::shared_ptr<const Checkpoint>& checkpoint, Config config,
+    const std::shared_ptr<const model::Checkpoint>& checkpoint, model::Config config,
     std::optional<WeightType> type, int threads, int64_t sequences) {
   kernels::require_simd();
   require_memory(*checkpoint, config, type, sequences);
   auto model = std::make_unique<const Model>(checkpoint->tensors, std::move(config), type, threads);
   // Of the very files that were read: a run's folder may have a newer checkpoint by then.
   return std::make_unique<NativeLanguageModel>(
-      std::move(model), [checkpoint] { return digest_of(checkpoint->tensors); });
+      std::move(model), [checkpoint] { return model::digest_of(checkpoint->tensors); });
 }
 
 }  // namespace bmojo::infer

@@ -30,7 +30,7 @@ class NativeLanguageModel : public eval::LanguageModel {
       : model_(std::move(model)), digest_(std::move(digest)) {}
 
   const Model& model() const { return *model_; }
-  const Config& config() const override { return model_->config(); }
+  const model::Config& config() const override { return model_->config(); }
   std::string weight_type() const override { return std::string(kernels::name_of(model_->type())); }
   std::unique_ptr<eval::Memory> begin() const override {
     return std::make_unique<StateMemory>(model_->begin());
@@ -40,7 +40,7 @@ class NativeLanguageModel : public eval::LanguageModel {
   void logits(const float* hidden, int64_t n, float* out) const override {
     model_->logits(hidden, n, out);
   }
-  void parallel(int64_t n, const FunctionRef<void(int64_t)>& task) const override {
+  void parallel(int64_t n, const base::FunctionRef<void(int64_t)>& task) const override {
     model_->pool().run(n, task);
   }
   void save(const eval::Continuation& from, const std::filesystem::path& path) const override;
@@ -55,7 +55,7 @@ class NativeLanguageModel : public eval::LanguageModel {
 // Error on a CPU that the kernels are not built for, and RunError, before anything is loaded, where
 // the weights and the memories of so many sequences would not fit.
 std::unique_ptr<NativeLanguageModel> open_native(
-    const std::shared_ptr<const Checkpoint>& checkpoint, Config config,
+    const std::shared_ptr<const model::Checkpoint>& checkpoint, model::Config config,
     std::optional<WeightType> type, int threads, int64_t sequences = 1);
 
 }  // namespace bmojo::infer

@@ -330,13 +330,14 @@ void forward_layer(const Call& c, int64_t i) {
   rms_norm(c, {x, D}, c.T, w.norm, u);
   float* xzq = map(c, w.xzq, {u, D}, c.T, ws.xzq);
   add_bias(xzq, c.T, w.xzq.N, w.in_bias, 2 * config.ssm_inner_size);
-  if (w.kind != LayerKind::attention) ssm(c, w, i);
-  if (w.kind == LayerKind::ssm) {
+  if (w.kind != model::LayerKind::attention) ssm(c, w, i);
+  if (w.kind == model::LayerKind::ssm) {
     change = ws.y.data();
   } else {
     map(c, w.kv, {u, D}, c.T, ws.kv);
     attend(c, w, i);
-    if (w.kind == LayerKind::bmojo && config.fading_residual) add(change, ws.y.data(), c.T * D);
+    if (w.kind == model::LayerKind::bmojo && config.fading_residual)
+      add(change, ws.y.data(), c.T * D);
   }
   if (F == 0) return add(x, change, c.T * D);
   kernels::rms_norm({.R = c.T,

@@ -15,39 +15,42 @@ namespace {
 // bound by arithmetic, few enough for what lies between layers to stay small.
 constexpr int64_t kTokensAtOnce = 512;
 
-bool is_told(const Config& c) {
-  return c.eidetic_rule == "oracle" && c.eidetic_tokens > 0 && c.has(LayerKind::bmojo);
+bool is_told(const model::Config& c) {
+  return c.eidetic_rule == "oracle" && c.eidetic_tokens > 0 && c.has(model::LayerKind::bmojo);
 }
 
-void check(std::span<const Input> inputs, const Config& config) {
+void check(std::span<const Input> inputs, const model::Config& config) {
   const bool needs_wanted = is_told(config);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto& input = inputs[i];
     for (size_t j = 0; j < i; ++j)
-      require(inputs[j].state != input.state,
-              "forward: every sequence must have a state of its own, got one of them twice");
-    require(std::ssize(input.state->layers) == config.num_layers,
-            "forward: state must have {} layers, got {}; begin() makes one", config.num_layers,
-            input.state->layers.size());
-    require(!needs_wanted || input.wanted != nullptr,
-            "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; use "
-            "train --task or eval --task");
-    require(input.documents.empty() || input.documents.size() == input.ids.size(),
-            "forward: documents must be one a token = {}, got {}", input.ids.size(),
-            input.documents.size());
-    require(input.documents.empty() || input.state->position == 0 ||
-                input.state->document != memory::kUnnamed,
-            "forward: documents must be given from a sequence's first token on, got them after {}",
-            input.state->position);
+      base::require(inputs[j].state != input.state,
+                    "forward: every sequence must have a state of its own, got one of them twice");
+    base::require(std::ssize(input.state->layers) == config.num_layers,
+                  "forward: state must have {} layers, got {}; begin() makes one",
+                  config.num_layers, input.state->layers.size());
+    base::require(
+        !needs_wanted || input.wanted != nullptr,
+        "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; use "
+        "train --task or eval --task");
+    base::require(input.documents.empty() || input.documents.size() == input.ids.size(),
+                  "forward: documents must be one a token = {}, got {}", input.ids.size(),
+                  input.documents.size());
+    base::require(
+        input.documents.empty() || input.state->position == 0 ||
+            input.state->document != memory::kUnnamed,
+        "forward: documents must be given from a sequence's first token on, got them after {}",
+        input.state->position);
     for (const auto id : input.ids)
-      require(id >= 0 && id < config.vocab_size, "forward: ids must be from 0 to {}, got {}",
-              config.vocab_size - 1, id);
+      base::require(id >= 0 && id < config.vocab_size, "forward: ids must be from 0 to {}, got {}",
+                    config.vocab_size - 1, id);
   }
 }
 
 // Where another document begins, its state does too. Returns how many of the tokens from `done` on
 // are of this document, at most `most`.
-int64_t enter_document(const Input& input, const Config& config, int64_t done, int64_t most) {
+int64_t enter_document(const Input& input, const model::Config& config, int64_t done,
+                       int64_t most) {
   most = std::min(most, std::ssize(input.ids) - done);
   if (input.documents.empty()) return most;
   const auto rest = input.documents.subspan(static_cast<size_t>(done), static_cast<size_t>(most));
@@ -61,9 +64,9 @@ int64_t enter_document(const Input& input, const Config& config, int64_t done, i
 
 }  // namespace
 
-Model::Model(const TensorFolder& tensors, Config config, std::optional<WeightType> type,
-             int threads)
-    : pool_(std::make_unique<ThreadPool>(threads_of(threads))),
+Model::Model(const model::TensorFolder& tensors, model::Config config,
+             std::optional<WeightType> type, int threads)
+    : pool_(std::make_unique<base::ThreadPool>(base::threads_of(threads))),
       weights_(tensors, std::move(config), type, kernels::ParallelFor(*pool_)) {
   const auto& c = weights_.config;
   if (c.rope_theta > 0 && c.has_attention())

@@ -31,10 +31,10 @@ class Model {
  public:
   // `config`: the checkpoint's, where wanted with other sizes of the memories. threads 0: one a
   // core. No type: the file's own (weights.h).
-  Model(const TensorFolder& tensors, Config config, std::optional<WeightType> type = {},
-        int threads = 0);
+  Model(const model::TensorFolder& tensors, model::Config config,
+        std::optional<WeightType> type = {}, int threads = 0);
 
-  const Config& config() const { return weights_.config; }
+  const model::Config& config() const { return weights_.config; }
   WeightType type() const { return weights_.type; }
   State begin() const { return initial_state(config()); }
 
@@ -46,10 +46,10 @@ class Model {
   // hidden [n, D] -> out [n, V]
   void logits(const float* hidden, int64_t n, float* out) const;
 
-  ThreadPool& pool() const { return *pool_; }
+  base::ThreadPool& pool() const { return *pool_; }
 
  private:
-  std::unique_ptr<ThreadPool> pool_;  // a mutable resource, shared by all callers
+  std::unique_ptr<base::ThreadPool> pool_;  // a mutable resource, shared by all callers
   Weights weights_;
   std::vector<double> frequencies_;  // of the rotary encoding
   std::vector<float> predictor_;     // c_i

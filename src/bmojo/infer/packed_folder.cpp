@@ -21,7 +21,7 @@ constexpr const char* kTypeName = "bmojo.weight_type";
 
 // What a file of this program's layout says, in this order.
 std::vector<std::pair<const char*, std::string>> own_layout() {
-  return {{kLayoutName, "panels"},
+  return {{model::kLayoutName, "panels"},
           {kVersionName, "1"},
           {kPanelRowsName, fmt::to_string(kernels::kPanelRows)}};
 }
@@ -58,7 +58,7 @@ class Listing : public WeightSource {
 
 // Panels first: each is a multiple of 64 bytes long, so that all lie on such a border. Then fp32,
 // and last the embedding, which may be of a narrower type.
-std::vector<Listing::Item> items_of(const Config& config, const ModelTensors& tensors) {
+std::vector<Listing::Item> items_of(const model::Config& config, const ModelTensors& tensors) {
   Listing listing;
   for (int64_t i = 0; i < config.num_layers; ++i) layer_from(listing, config, tensors, i);
   norm_and_head_from(listing, tensors);
@@ -67,9 +67,10 @@ std::vector<Listing::Item> items_of(const Config& config, const ModelTensors& te
   return std::move(listing.items);
 }
 
-TensorInfo info_of(const Listing::Item& item, WeightType type) {
-  if (item.kind == Listing::decay) return {item.name, Dtype::f32, decays_shape(item.parts[0])};
-  if (item.kind == Listing::plain) return {item.name, Dtype::f32, item.parts[0].shape};
+model::TensorInfo info_of(const Listing::Item& item, WeightType type) {
+  if (item.kind == Listing::decay)
+    return {item.name, model::Dtype::f32, decays_shape(item.parts[0])};
+  if (item.kind == Listing::plain) return {item.name, model::Dtype::f32, item.parts[0].shape};
   return {item.name, dtype_of(type), panel_shape(rows_of(item.parts), width_of(item.parts))};
 }
 
@@ -77,7 +78,7 @@ TensorInfo info_of(const Listing::Item& item, WeightType type) {
 // such pages, and a program that maps it takes hundreds of page faults in place of thousands.
 class LargeWrites {
  public:
-  explicit LargeWrites(SafetensorsWriter& file)
+  explicit LargeWrites(model::SafetensorsWriter& file)
       : file_(file), room_(kPage - file.data_offset() % kPage) {}
 
   void write(std::span<const std::byte> bytes) {
@@ -96,7 +97,7 @@ class LargeWrites {
 
  private:
   static constexpr size_t kPage = size_t{2} << 20;
-  SafetensorsWriter& file_;
+  model::SafetensorsWriter& file_;
   size_t room_;
   std::vector<std::byte> held_;
 };
@@ -133,22 +134,23 @@ WeightType write_packed_folder(const fs::path& folder, const fs::path& out,
                                std::optional<WeightType> wanted,
                                const kernels::ParallelFor& parallel,
                                const std::function<void(int64_t, int64_t)>& progress) {
-  const Checkpoint checkpoint(folder);
+  const model::Checkpoint checkpoint(folder);
   const auto& config = checkpoint.config;
   const ModelTensors tensors(checkpoint.tensors, config);
   const auto type = wanted.value_or(tensors.own_type());
   const auto items = items_of(config, tensors);
   const auto embedding =
       checkpoint.tensors.at("embedding.weight", {config.vocab_size, config.hidden_size});
-  std::vector<TensorInfo> infos;
+  std::vector<model::TensorInfo> infos;
   for (const auto& item : items) infos.push_back(info_of(item, type));
   infos.push_back({embedding.info->name, embedding.info->dtype, embedding.info->shape});
-  std::map<std::string, std::string> metadata{{kTypeName, std::string(name_of(type))},
-                                              {kPackedFromName, digest_of(checkpoint.tensors)}};
+  std::map<std::string, std::string> metadata{
+      {kTypeName, std::string(kernels::name_of(type))},
+      {model::kPackedFromName, model::digest_of(checkpoint.tensors)}};
   for (const auto& [name, value] : own_layout()) metadata[name] = value;
 
-  write_folder(out, [&](const fs::path& inside) {
-    SafetensorsWriter file(inside / kWeightsFile, infos, metadata);
+  base::write_folder(out, [&](const fs::path& inside) {
+    model::SafetensorsWriter file(inside / model::kWeightsFile, infos, metadata);
     LargeWrites pieces(file);
     PackedWriter writer(pieces, type, parallel);
     const auto total = std::ssize(items) + 1;
@@ -160,31 +162,33 @@ WeightType write_packed_folder(const fs::path& folder, const fs::path& out,
     pieces.flush();
     file.commit();
     if (progress) progress(total, total);
-    save_config(config, inside);
-    copy_tokenizer_files(folder, inside);
+    model::save_config(config, inside);
+    model::copy_tokenizer_files(folder, inside);
   });
   return type;
 }
 
-WeightType packed_type(const TensorFolder& folder, std::optional<WeightType> wanted) {
-  const auto subject = shown(folder.folder());
-  require(folder.files().size() == 1, "{}: a packed checkpoint must have one file, got {}", subject,
-          folder.files().size());
+WeightType packed_type(const model::TensorFolder& folder, std::optional<WeightType> wanted) {
+  const auto subject = base::shown(folder.folder());
+  base::require(folder.files().size() == 1, "{}: a packed checkpoint must have one file, got {}",
+                subject, folder.files().size());
   const auto& metadata = folder.files().front()->metadata();
   const auto value = [&](const char* name) {
     const auto it = metadata.find(name);
     return it == metadata.end() ? std::string() : it->second;
   };
   for (const auto& [name, own] : own_layout())
-    require(value(name) == own, "{}: {} must be {}, got {}; pack the weights with this program",
-            subject, name, own, in_quotes(value(name)));
+    base::require(value(name) == own,
+                  "{}: {} must be {}, got {}; pack the weights with this program", subject, name,
+                  own, base::in_quotes(value(name)));
   const auto type = kernels::weight_type_of(value(kTypeName));
-  require(type.has_value(), "{}: {} must be f32 or bf16, got {}", subject, kTypeName,
-          in_quotes(value(kTypeName)));
-  require(!wanted || wanted == type,
-          "--dtype: must be {} as the weights of {} are packed, got {}; use the folder that they "
-          "were made from",
-          name_of(*type), subject, name_of(*wanted));
+  base::require(type.has_value(), "{}: {} must be f32 or bf16, got {}", subject, kTypeName,
+                base::in_quotes(value(kTypeName)));
+  base::require(
+      !wanted || wanted == type,
+      "--dtype: must be {} as the weights of {} are packed, got {}; use the folder that they "
+      "were made from",
+      kernels::name_of(*type), subject, kernels::name_of(*wanted));
   return *type;
 }
 

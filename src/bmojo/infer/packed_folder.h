@@ -22,6 +22,6 @@ WeightType write_packed_folder(const std::filesystem::path& folder,
 
 // The type of a packed checkpoint. Error where its layout is not this program's, or its type not
 // the wanted one.
-WeightType packed_type(const TensorFolder& folder, std::optional<WeightType> wanted);
+WeightType packed_type(const model::TensorFolder& folder, std::optional<WeightType> wanted);
 
 }  // namespace bmojo::infer

@@ -31,41 +31,43 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 std::string header_of(const Origin& origin) {
-  const Json header = {{"version", kVersion},
-                       {"digest", origin.digest},
-                       {"weight_type", name_of(origin.type)},
-                       {"config", to_json(origin.config)}};
+  const base::Json header = {{"version", kVersion},
+                             {"digest", origin.digest},
+                             {"weight_type", kernels::name_of(origin.type)},
+                             {"config", model::to_json(origin.config)}};
   return header.dump();
 }
 
-Origin origin_of(const Json& header, const std::string& subject) {
+Origin origin_of(const base::Json& header, const std::string& subject) {
   const auto text = [&](const char* name) {
-    require(header.contains(name) && header[name].is_string(), "{}: {} must be text", subject,
-            name);
+    base::require(header.contains(name) && header[name].is_string(), "{}: {} must be text", subject,
+                  name);
     return header[name].get<std::string>();
   };
-  require(header.is_object() && header.contains("version") && header["version"] == kVersion,
-          "{}: version must be {}, got another; save the state with this program", subject,
-          kVersion);
-  require(header.contains("config") && header.size() == 4,
-          "{}: header must hold version, digest, weight_type and config", subject);
+  base::require(header.is_object() && header.contains("version") && header["version"] == kVersion,
+                "{}: version must be {}, got another; save the state with this program", subject,
+                kVersion);
+  base::require(header.contains("config") && header.size() == 4,
+                "{}: header must hold version, digest, weight_type and config", subject);
   const auto name = text("weight_type");
   const auto type = kernels::weight_type_of(name);
-  require(type.has_value(), "{}: weight_type must be f32 or bf16, got {}", subject,
-          in_quotes(name));
-  return {text("digest"), *type, config_from_json(header["config"], subject)};
+  base::require(type.has_value(), "{}: weight_type must be f32 or bf16, got {}", subject,
+                base::in_quotes(name));
+  return {text("digest"), *type, model::config_from_json(header["config"], subject)};
 }
 
 void require_same(const Origin& got, const Origin& wanted, const std::string& subject) {
-  require(got.digest == wanted.digest,
-          "{}: must be a state of this model, whose weights are {}, got one of '{}'", subject,
-          wanted.digest, printable(got.digest, 80));
-  require(got.type == wanted.type, "{}: must be a state of weights as {}, got {}; set --dtype {}",
-          subject, name_of(wanted.type), name_of(got.type), name_of(got.type));
-  const Json here = to_json(wanted.config), there = to_json(got.config);
+  base::require(got.digest == wanted.digest,
+                "{}: must be a state of this model, whose weights are {}, got one of '{}'", subject,
+                wanted.digest, base::printable(got.digest, 80));
+  base::require(got.type == wanted.type,
+                "{}: must be a state of weights as {}, got {}; set --dtype {}", subject,
+                kernels::name_of(wanted.type), kernels::name_of(got.type),
+                kernels::name_of(got.type));
+  const base::Json here = model::to_json(wanted.config), there = model::to_json(got.config);
   for (const auto& [name, value] : here.items())
-    require(there[name] == value, "{}: {} must be {} as in this model, got {}", subject, name,
-            value.dump(), printable(there[name].dump(), 80));
+    base::require(there[name] == value, "{}: {} must be {} as in this model, got {}", subject, name,
+                  value.dump(), base::printable(there[name].dump(), 80));
 }
 
 // Every array of the memories in the file's order: each(name, array, how long it must be).
@@ -81,7 +83,7 @@ void walk(Self& snapshot, const Each& each) {
 }
 
 void require_size(std::string_view subject, std::string_view name, uint64_t got, uint64_t wanted) {
-  require(got == wanted, "{}: {} must have length {}, got {}", subject, name, wanted, got);
+  base::require(got == wanted, "{}: {} must have length {}, got {}", subject, name, wanted, got);
 }
 
 class Writer {
@@ -109,8 +111,8 @@ class Writer {
   }
 
  private:
-  AtomicFile file_;
-  Digest digest_;
+  base::AtomicFile file_;
+  base::Digest digest_;
 };
 
 // Takes from the front of what is left.
@@ -120,8 +122,8 @@ class Reader {
       : rest_(bytes), subject_(subject) {}
 
   std::span<const std::byte> bytes(uint64_t count, std::string_view name) {
-    require(count <= rest_.size(), "{}: {} must end within the file, got {} bytes too many",
-            subject_, name, count - rest_.size());
+    base::require(count <= rest_.size(), "{}: {} must end within the file, got {} bytes too many",
+                  subject_, name, count - rest_.size());
     const auto taken = rest_.first(count);
     rest_ = rest_.subspan(count);
     return taken;
@@ -139,15 +141,15 @@ class Reader {
     uint64_t count = 0;
     number(name, count);
     if (size != nullptr) require_size(subject_, name, count, *size);
-    require(count <= rest_.size() / kItem, "{}: {} must end within the file, got length {}",
-            subject_, name, count);
+    base::require(count <= rest_.size() / kItem, "{}: {} must end within the file, got length {}",
+                  subject_, name, count);
     to.resize(count);
     const auto from = bytes(count * kItem, name);
     if (count > 0) std::memcpy(to.data(), from.data(), from.size());
   }
   void finish() const {
-    require(rest_.empty(), "{}: must end behind its arrays, got {} bytes more", subject_,
-            rest_.size());
+    base::require(rest_.empty(), "{}: must end behind its arrays, got {} bytes more", subject_,
+                  rest_.size());
   }
 
  private:
@@ -155,19 +157,19 @@ class Reader {
   const std::string& subject_;
 };
 
-void check_token(int64_t token, const Config& config, const std::string& subject) {
-  require(token >= 0 && token < config.vocab_size, "{}: tokens must be from 0 to {}, got {}",
-          subject, config.vocab_size - 1, token);
+void check_token(int64_t token, const model::Config& config, const std::string& subject) {
+  base::require(token >= 0 && token < config.vocab_size, "{}: tokens must be from 0 to {}, got {}",
+                subject, config.vocab_size - 1, token);
 }
 
 // Positions rise and lie in [0, end): they lead to rows of the memories.
-void check_set(const LayerState::Set& set, int64_t end, const Config& config,
+void check_set(const LayerState::Set& set, int64_t end, const model::Config& config,
                const std::string& subject) {
   int64_t last = -1;
   for (const auto position : set.position) {
-    require(position > last && position < end,
-            "{}: positions of a set must rise and be below {}, got {} behind {}", subject, end,
-            position, last);
+    base::require(position > last && position < end,
+                  "{}: positions of a set must rise and be below {}, got {} behind {}", subject,
+                  end, position, last);
     last = position;
   }
   for (const auto token : set.token) check_token(token, config, subject);
@@ -187,18 +189,19 @@ void check_contents(const Snapshot& snapshot, const std::string& subject) {
 
 // What stands in front of the digest; Error where the digest is not of it.
 std::span<const std::byte> checked(std::span<const std::byte> file, const std::string& subject) {
-  const size_t least = kMagic.size() + sizeof(uint64_t) + Digest::kTextSize;
-  require(file.size() >= kMagic.size() && text_of(file).starts_with(kMagic),
-          "{}: must be a state file, got a file of another kind", subject);
-  require(file.size() >= least, "{}: must be a state file of at least {} bytes, got {}", subject,
-          least, file.size());
-  const auto before = file.first(file.size() - Digest::kTextSize);
-  Digest digest;
+  const size_t least = kMagic.size() + sizeof(uint64_t) + base::Digest::kTextSize;
+  base::require(file.size() >= kMagic.size() && text_of(file).starts_with(kMagic),
+                "{}: must be a state file, got a file of another kind", subject);
+  base::require(file.size() >= least, "{}: must be a state file of at least {} bytes, got {}",
+                subject, least, file.size());
+  const auto before = file.first(file.size() - base::Digest::kTextSize);
+  base::Digest digest;
   digest.update(before);
-  require(text_of(file.last(Digest::kTextSize)) == digest.text(),
-          "{}: must end with the digest {} of its bytes, got another; the file is cut short or "
-          "damaged",
-          subject, digest.text());
+  base::require(
+      text_of(file.last(base::Digest::kTextSize)) == digest.text(),
+      "{}: must end with the digest {} of its bytes, got another; the file is cut short or "
+      "damaged",
+      subject, digest.text());
   return before.subspan(kMagic.size());
 }
 
@@ -206,7 +209,7 @@ std::span<const std::byte> checked(std::span<const std::byte> file, const std::s
 
 void save_snapshot(const Snapshot& snapshot, const fs::path& path) {
   const auto& config = snapshot.origin.config;
-  const auto subject = shown(path);
+  const auto subject = base::shown(path);
   require_size(subject, "layers", snapshot.state.layers.size(), uint64_t(config.num_layers));
   if (!snapshot.logits.empty())
     require_size(subject, "logits", snapshot.logits.size(), uint64_t(config.vocab_size));
@@ -233,15 +236,17 @@ Snapshot read_snapshot(std::span<const std::byte> file, const std::string& subje
   Reader reader(checked(file, subject), subject);
   uint64_t length = 0;
   reader.number("header", length);
-  require(length <= kMaxHeaderBytes, "{}: header must be at most {} bytes, got {}", subject,
-          kMaxHeaderBytes, length);
+  base::require(length <= kMaxHeaderBytes, "{}: header must be at most {} bytes, got {}", subject,
+                kMaxHeaderBytes, length);
   Snapshot out;
-  out.origin = origin_of(parse_json(text_of(reader.bytes(length, "header")), subject), subject);
+  out.origin =
+      origin_of(base::parse_json(text_of(reader.bytes(length, "header")), subject), subject);
   if (wanted != nullptr) require_same(out.origin, *wanted, subject);
   const auto& config = out.origin.config;
   reader.number("position", out.state.position);
-  require(out.state.position >= 0 && out.state.position <= kMaxPosition,
-          "{}: position must be from 0 to {}, got {}", subject, kMaxPosition, out.state.position);
+  base::require(out.state.position >= 0 && out.state.position <= kMaxPosition,
+                "{}: position must be from 0 to {}, got {}", subject, kMaxPosition,
+                out.state.position);
   Sampler::visit(out.sampler, [&](const char* name, auto& field) {
     if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(field)>>)
       reader.number(name, field);
@@ -261,14 +266,14 @@ Snapshot read_snapshot(std::span<const std::byte> file, const std::string& subje
 }
 
 Snapshot load_snapshot(const fs::path& path, const Origin* wanted) {
-  const MappedFile file(path);
-  return read_snapshot(file.bytes(), shown(path), wanted);
+  const base::MappedFile file(path);
+  return read_snapshot(file.bytes(), base::shown(path), wanted);
 }
 
 bool is_snapshot(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return false;
-  const MappedFile file(path);
+  const base::MappedFile file(path);
   return text_of(file.bytes()).starts_with(kMagic);
 }
 

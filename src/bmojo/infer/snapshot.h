@@ -19,7 +19,7 @@ namespace bmojo::infer {
 struct Origin {
   std::string digest;  // of the weights: digest_of() in model/checkpoint.h
   kernels::WeightType type = kernels::WeightType::f32;
-  Config config;
+  model::Config config;
 };
 
 // Where writing stands.

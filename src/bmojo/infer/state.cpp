@@ -68,22 +68,22 @@ void take(Items& items, const std::vector<int64_t>& kept) {
 
 }  // namespace
 
-MemoryShape::MemoryShape(const Config& c, int64_t layer_)
+MemoryShape::MemoryShape(const model::Config& c, int64_t layer_)
     : window{memory::window_of(c.window)},
-      fading{c.window, c.kind(layer_) == LayerKind::bmojo ? c.fading_tokens : 0,
+      fading{c.window, c.kind(layer_) == model::LayerKind::bmojo ? c.fading_tokens : 0,
              c.fading_sliding()},
-      eidetic(c.kind(layer_) == LayerKind::bmojo ? c.eidetic_tokens : 0),
+      eidetic(c.kind(layer_) == model::LayerKind::bmojo ? c.eidetic_tokens : 0),
       row(2 * c.num_kv_heads * c.head_size),
       layer(layer_),
       config(&c) {}
 
-LayerSizes sizes_of(const Config& c, int64_t layer, int64_t position) {
+LayerSizes sizes_of(const model::Config& c, int64_t layer, int64_t position) {
   LayerSizes sizes = {};
-  if (c.kind(layer) != LayerKind::attention) {
+  if (c.kind(layer) != model::LayerKind::attention) {
     sizes.conv_tail = (c.ssm_conv_taps - 1) * c.ssm_inner_size;
     sizes.ssm = c.ssm_inner_size * c.ssm_state_size;
   }
-  if (c.kind(layer) == LayerKind::ssm) return sizes;
+  if (c.kind(layer) == model::LayerKind::ssm) return sizes;
   const MemoryShape shape(c, layer);
   sizes.window = (c.window > 0 ? c.window : position) * shape.row;
   sizes.fading = shape.fading.num_rows() * shape.row;
@@ -98,7 +98,7 @@ LayerSizes sizes_of(const Config& c, int64_t layer, int64_t position) {
   return sizes;
 }
 
-State initial_state(const Config& c) {
+State initial_state(const model::Config& c) {
   State state;
   for (int64_t i = 0; i < c.num_layers; ++i)
     visit_with_sizes(state.layers.emplace_back(), sizes_of(c, i, 0),

@@ -28,19 +28,19 @@ struct State {
 
 // The memories of a layer with attention.
 struct MemoryShape {
-  MemoryShape(const Config& config, int64_t layer);
+  MemoryShape(const model::Config& config, int64_t layer);
 
   memory::WindowMemory window;
   memory::FadingMemory fading;  // m_f = 0: none
   int64_t eidetic = 0;          // m_e
   int64_t row = 0;              // numbers of a row [2, G, d]
   int64_t layer = 0;
-  const Config* config;
+  const model::Config* config;
 };
 
 // How many numbers each field of a layer's state holds after `position` tokens.
 using LayerSizes = memory::LayerState<int64_t, int64_t>;
-LayerSizes sizes_of(const Config& config, int64_t layer, int64_t position);
+LayerSizes sizes_of(const model::Config& config, int64_t layer, int64_t position);
 // each(name, array, its size) for every field of a layer's state.
 template <typename Self, typename Each>
 void visit_with_sizes(Self& state, const LayerSizes& sizes, const Each& each) {
@@ -54,7 +54,7 @@ void visit_with_sizes(Self& state, const LayerSizes& sizes, const Each& each) {
   LayerState::visit(state, give, give);
 }
 
-State initial_state(const Config& config);
+State initial_state(const model::Config& config);
 
 // Rows of one memory that lie one behind the other, at consecutive positions (eidetic ones are the
 // first of the frozen set).

@@ -15,26 +15,26 @@
 namespace bmojo::infer {
 namespace {
 
-std::vector<Tensor> matrices_of(const LayerWeights<Tensor>& w) {
+std::vector<Tensor> matrices_of(const model::LayerWeights<Tensor>& w) {
   return {w.in, w.x, w.dt, w.out, w.q, w.k, w.v, w.o, w.fading_k, w.fading_v, w.gate, w.up, w.down};
 }
 
 }  // namespace
 
-ModelTensors::ModelTensors(const TensorFolder& folder, const Config& config)
+ModelTensors::ModelTensors(const model::TensorFolder& folder, const model::Config& config)
     : layers(static_cast<size_t>(config.num_layers)) {
   const bool is_packed = folder.is_packed();
-  std::map<std::string, Shape, std::less<>> shapes;
-  for (const auto& spec : tensor_specs(config)) shapes[spec.name] = spec.shape;
+  std::map<std::string, model::Shape, std::less<>> shapes;
+  for (const auto& spec : model::tensor_specs(config)) shapes[spec.name] = spec.shape;
   const auto tensor = [&](const std::string& name) -> Tensor {
     const auto it = shapes.find(name);
     if (it == shapes.end()) return {};
-    if (is_packed) return {it->second, Dtype::f32, {}};
+    if (is_packed) return {it->second, model::Dtype::f32, {}};
     const auto [file, info] = folder.at(name, it->second);
     return {it->second, info->dtype, file->bytes(*info)};
   };
   for (size_t i = 0; i < layers.size(); ++i)
-    LayerWeights<Tensor>::visit(layers[i], [&](const char* leaf, Tensor& x) {
+    model::LayerWeights<Tensor>::visit(layers[i], [&](const char* leaf, Tensor& x) {
       x = tensor(fmt::format("layers.{}.{}", i, leaf));
     });
   norm = tensor("norm.weight");
@@ -42,9 +42,9 @@ ModelTensors::ModelTensors(const TensorFolder& folder, const Config& config)
 }
 
 WeightType ModelTensors::own_type() const {
-  bool all_bf16 = head.dtype == Dtype::bf16;
+  bool all_bf16 = head.dtype == model::Dtype::bf16;
   for (const auto& layer : layers)
-    for (const auto& x : matrices_of(layer)) all_bf16 &= !x || x.dtype == Dtype::bf16;
+    for (const auto& x : matrices_of(layer)) all_bf16 &= !x || x.dtype == model::Dtype::bf16;
   return all_bf16 ? WeightType::bf16 : WeightType::f32;
 }
 
@@ -60,8 +60,8 @@ int64_t width_of(const Parts& parts) {
   return 0;
 }
 
-PackedLayer layer_from(WeightSource& source, const Config& config, const ModelTensors& tensors,
-                       int64_t i) {
+PackedLayer layer_from(WeightSource& source, const model::Config& config,
+                       const ModelTensors& tensors, int64_t i) {
   const auto& w = tensors.layers[static_cast<size_t>(i)];
   const auto name = [&](const char* leaf) { return fmt::format("layers.{}.{}", i, leaf); };
   PackedLayer layer;
@@ -101,12 +101,12 @@ void pack(const Parts& parts, const PackedMatrix& to, void* panels,
   std::vector<float> wide;
   int64_t first = 0;
   for (const auto& x : parts) {
-    const auto size = size_of(x.dtype);
+    const auto size = model::size_of(x.dtype);
     for (int64_t row = 0, count = 0; x && row < x.rows(); row += count, first += count) {
       count = std::min(block, x.rows() - row);
       wide.resize(static_cast<size_t>(count * K));
       const auto bytes = x.bytes.subspan(static_cast<size_t>(row * K) * size, wide.size() * size);
-      to_float(bytes, x.dtype, wide);
+      model::to_float(bytes, x.dtype, wide);
       kernels::pack_rows(
           wide.data(),
           {.N = to.N, .K = K, .type = to.type, .first = first, .count = count, .panels = panels},
@@ -117,7 +117,7 @@ void pack(const Parts& parts, const PackedMatrix& to, void* panels,
 
 std::vector<float> widened(const Tensor& x) {
   std::vector<float> out(static_cast<size_t>(x.size()));
-  to_float(x.bytes, x.dtype, out);
+  model::to_float(x.bytes, x.dtype, out);
   return out;
 }
 
@@ -144,7 +144,7 @@ PackedMatrix PlainSource::matrix(const std::string&, const Parts& parts) {
 const float* PlainSource::floats(const std::string&, const Tensor& x) {
   if (!x) return nullptr;
   auto& memory = memory_.emplace_back(4 * x.size());
-  to_float(x.bytes, x.dtype, {memory.floats(), static_cast<size_t>(x.size())});
+  model::to_float(x.bytes, x.dtype, {memory.floats(), static_cast<size_t>(x.size())});
   return memory.floats();
 }
 
@@ -155,19 +155,20 @@ const float* PlainSource::decays(const std::string&, const Tensor& log) {
   return memory.floats();
 }
 
-const std::byte* MappedSource::find(const std::string& name, Dtype dtype, const Shape& shape,
-                                    size_t border) {
-  const auto subject = shown(folder_.folder());
+const std::byte* MappedSource::find(const std::string& name, model::Dtype dtype,
+                                    const model::Shape& shape, size_t border) {
+  const auto subject = base::shown(folder_.folder());
   const auto it = folder_.entries().find(name);
-  require(it != folder_.entries().end(), "{}: packed tensor '{}' is missing", subject, name);
+  base::require(it != folder_.entries().end(), "{}: packed tensor '{}' is missing", subject, name);
   const auto& [file, info] = it->second;
-  require(info->dtype == dtype && info->shape == shape,
-          "{}: packed tensor '{}' must be {} {}, got {} {}", subject, name, bmojo::name_of(dtype),
-          to_string(shape), bmojo::name_of(info->dtype), to_string(info->shape));
+  base::require(info->dtype == dtype && info->shape == shape,
+                "{}: packed tensor '{}' must be {} {}, got {} {}", subject, name,
+                model::name_of(dtype), model::to_string(shape), model::name_of(info->dtype),
+                model::to_string(info->shape));
   const auto bytes = file->bytes(*info);
-  require(reinterpret_cast<uintptr_t>(bytes.data()) % border == 0,
-          "{}: packed tensor '{}' must lie on a border of {} bytes, got one that does not", subject,
-          name, border);
+  base::require(reinterpret_cast<uintptr_t>(bytes.data()) % border == 0,
+                "{}: packed tensor '{}' must lie on a border of {} bytes, got one that does not",
+                subject, name, border);
   ++found_;
   return bytes.data();
 }
@@ -181,25 +182,27 @@ PackedMatrix MappedSource::matrix(const std::string& name, const Parts& parts) {
 
 const float* MappedSource::floats(const std::string& name, const Tensor& x) {
   if (!x) return nullptr;
-  return reinterpret_cast<const float*>(find(name, Dtype::f32, x.shape, alignof(float)));
+  return reinterpret_cast<const float*>(find(name, model::Dtype::f32, x.shape, alignof(float)));
 }
 
 const float* MappedSource::decays(const std::string& name, const Tensor& log) {
-  return log ? floats(name, Tensor{decays_shape(log), Dtype::f32, {}}) : nullptr;
+  return log ? floats(name, Tensor{decays_shape(log), model::Dtype::f32, {}}) : nullptr;
 }
 
 void MappedSource::finish() const {
-  require(found_ == folder_.entries().size(),
-          "{}: must hold the {} packed tensors of its config, got {}", shown(folder_.folder()),
-          found_, folder_.entries().size());
+  base::require(found_ == folder_.entries().size(),
+                "{}: must hold the {} packed tensors of its config, got {}",
+                base::shown(folder_.folder()), found_, folder_.entries().size());
 }
 
-Shape decays_shape(const Tensor& log) { return {log.shape[1], log.shape[0]}; }
+model::Shape decays_shape(const Tensor& log) { return {log.shape[1], log.shape[0]}; }
 
-Shape panel_shape(int64_t N, int64_t K) {
+model::Shape panel_shape(int64_t N, int64_t K) {
   return {(N + kernels::kPanelRows - 1) / kernels::kPanelRows, K, kernels::kPanelRows};
 }
 
-Dtype dtype_of(WeightType type) { return type == WeightType::bf16 ? Dtype::bf16 : Dtype::f32; }
+model::Dtype dtype_of(WeightType type) {
+  return type == WeightType::bf16 ? model::Dtype::bf16 : model::Dtype::f32;
+}
 
 }  // namespace bmojo::infer

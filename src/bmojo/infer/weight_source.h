@@ -26,20 +26,20 @@ class Aligned;
 // A tensor of a plain checkpoint; an empty shape where there is none. Of a packed one its shape
 // alone.
 struct Tensor {
-  Shape shape;
-  Dtype dtype = Dtype::f32;
+  model::Shape shape;
+  model::Dtype dtype = model::Dtype::f32;
   std::span<const std::byte> bytes;
 
   explicit operator bool() const { return !shape.empty(); }
-  int64_t size() const { return num_elements(shape); }
+  int64_t size() const { return model::num_elements(shape); }
   int64_t rows() const { return shape[0]; }
 };
 
 struct ModelTensors {
   // With the bytes of a plain checkpoint; without any, of a packed one.
-  ModelTensors(const TensorFolder& folder, const Config& config);
+  ModelTensors(const model::TensorFolder& folder, const model::Config& config);
 
-  std::vector<LayerWeights<Tensor>> layers;
+  std::vector<model::LayerWeights<Tensor>> layers;
   Tensor norm, head;
 
   // bf16 where every matrix is, else fp32: the numbers of the file.
@@ -61,8 +61,8 @@ class WeightSource {
 };
 
 // Asks for every array of layer i, and of the rest.
-PackedLayer layer_from(WeightSource& source, const Config& config, const ModelTensors& tensors,
-                       int64_t i);
+PackedLayer layer_from(WeightSource& source, const model::Config& config,
+                       const ModelTensors& tensors, int64_t i);
 std::pair<const float*, PackedMatrix> norm_and_head_from(WeightSource& source,
                                                          const ModelTensors& tensors);
 
@@ -72,7 +72,7 @@ void pack(const Parts& parts, const PackedMatrix& to, void* panels,
 std::vector<float> widened(const Tensor& x);
 // A = -exp(log) of log [E, N], as [N, E]: one token is then read and written vector by vector.
 std::vector<float> decays_of(const Tensor& log);
-Shape decays_shape(const Tensor& log);
+model::Shape decays_shape(const Tensor& log);
 
 // Lays plain tensors out in memory.
 class PlainSource : public WeightSource {
@@ -92,7 +92,7 @@ class PlainSource : public WeightSource {
 // Finds arrays in a packed checkpoint. Error naming the one that is missing or not as it must be.
 class MappedSource : public WeightSource {
  public:
-  MappedSource(const TensorFolder& folder, WeightType type) : folder_(folder), type_(type) {}
+  MappedSource(const model::TensorFolder& folder, WeightType type) : folder_(folder), type_(type) {}
   PackedMatrix matrix(const std::string& name, const Parts& parts) override;
   const float* floats(const std::string& name, const Tensor& x) override;
   const float* decays(const std::string& name, const Tensor& log) override;
@@ -100,15 +100,16 @@ class MappedSource : public WeightSource {
   void finish() const;
 
  private:
-  const std::byte* find(const std::string& name, Dtype dtype, const Shape& shape, size_t border);
+  const std::byte* find(const std::string& name, model::Dtype dtype, const model::Shape& shape,
+                        size_t border);
 
-  const TensorFolder& folder_;
+  const model::TensorFolder& folder_;
   WeightType type_;
   size_t found_ = 1;  // the embedding, whose rows are read as they are
 };
 
 // Of a matrix in a packed checkpoint: [panels, K, rows of a panel].
-Shape panel_shape(int64_t N, int64_t K);
-Dtype dtype_of(WeightType type);
+model::Shape panel_shape(int64_t N, int64_t K);
+model::Dtype dtype_of(WeightType type);
 
 }  // namespace bmojo::infer

@@ -57,8 +57,8 @@ Aligned::Aligned(int64_t bytes) {
 
 void Aligned::Free::operator()(void* memory) const { std::free(memory); }
 
-Weights::Weights(const TensorFolder& folder, Config config_, std::optional<WeightType> wanted,
-                 const kernels::ParallelFor& parallel)
+Weights::Weights(const model::TensorFolder& folder, model::Config config_,
+                 std::optional<WeightType> wanted, const kernels::ParallelFor& parallel)
     : config(std::move(config_)) {
   const ModelTensors tensors(folder, config);
   const auto fill = [&](WeightSource& source) {
@@ -83,7 +83,7 @@ Weights::Weights(const TensorFolder& folder, Config config_, std::optional<Weigh
   embedding_type_ = info->dtype;
 }
 
-int64_t bytes_to_allocate(const TensorFolder& folder, const Config& config,
+int64_t bytes_to_allocate(const model::TensorFolder& folder, const model::Config& config,
                           std::optional<WeightType> type) {
   if (folder.is_packed()) return 0;
   const ModelTensors tensors(folder, config);
@@ -95,8 +95,9 @@ int64_t bytes_to_allocate(const TensorFolder& folder, const Config& config,
 
 void Weights::embed(int64_t id, float* out) const {
   const auto D = static_cast<size_t>(config.hidden_size);
-  const size_t row = D * size_of(embedding_type_);
-  to_float(embedding_.subspan(static_cast<size_t>(id) * row, row), embedding_type_, {out, D});
+  const size_t row = D * model::size_of(embedding_type_);
+  model::to_float(embedding_.subspan(static_cast<size_t>(id) * row, row), embedding_type_,
+                  {out, D});
 }
 
 }  // namespace bmojo::infer

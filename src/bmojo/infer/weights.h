@@ -33,7 +33,7 @@ class Aligned {
 // The weights of a layer as the engine reads them: matrices packed, those with one input as one;
 // vectors in fp32. Null or N = 0 where a layer has none.
 struct PackedLayer {
-  LayerKind kind = LayerKind::bmojo;
+  model::LayerKind kind = model::LayerKind::bmojo;
   const float* norm = nullptr;  // [D]
   PackedMatrix xzq;             // [2 E + H d, D]: x and z of the SSM, then the queries
   PackedMatrix kv;              // [2 G d, D]: a row of the product is a row of the memories
@@ -48,10 +48,10 @@ struct Weights {
   // Packs a checkpoint's tensors on all threads; those of a packed checkpoint are used where they
   // lie. No type: bf16 where every matrix of the file is, else fp32; both then hold the file's own
   // numbers. Error where a packed checkpoint is of another type or layout.
-  Weights(const TensorFolder& tensors, Config config, std::optional<WeightType> type,
+  Weights(const model::TensorFolder& tensors, model::Config config, std::optional<WeightType> type,
           const kernels::ParallelFor& parallel);
 
-  Config config;
+  model::Config config;
   WeightType type = WeightType::f32;
   std::vector<PackedLayer> layers;
   const float* norm = nullptr;  // [D]
@@ -62,14 +62,14 @@ struct Weights {
  private:
   // Rows are read where they lie, in the file that stays mapped. So are all arrays of a packed
   // checkpoint, which has one file.
-  std::shared_ptr<MappedFile> embedding_file_;
+  std::shared_ptr<base::MappedFile> embedding_file_;
   std::span<const std::byte> embedding_;
-  Dtype embedding_type_ = Dtype::f32;
+  model::Dtype embedding_type_ = model::Dtype::f32;
   std::vector<Aligned> memory_;
 };
 
 // Bytes that such Weights would allocate: none of a packed checkpoint, which stays in the file.
-int64_t bytes_to_allocate(const TensorFolder& tensors, const Config& config,
+int64_t bytes_to_allocate(const model::TensorFolder& tensors, const model::Config& config,
                           std::optional<WeightType> type);
 
 }  // namespace bmojo::infer

@@ -34,7 +34,7 @@ void choose(int64_t targets) {
 
 void require_simd() {
   static const bool usable = usable_targets() != 0;
-  require(usable, "kernels: this CPU must have AVX2 and FMA, got one without");
+  base::require(usable, "kernels: this CPU must have AVX2 and FMA, got one without");
 }
 
 std::vector<std::string> simd_targets() {
@@ -49,8 +49,8 @@ void use_target(const std::string& name) {
   int64_t chosen = 0;
   for (const auto target : hwy::SupportedAndGeneratedTargets())
     if (hwy::TargetName(target) == name) chosen = target;
-  require(chosen != 0 || name.empty(), "use_target: must be an instruction set of this CPU, got {}",
-          name);
+  base::require(chosen != 0 || name.empty(),
+                "use_target: must be an instruction set of this CPU, got {}", name);
   choose(chosen);
 }
 
@@ -63,7 +63,8 @@ void cap_target(const std::string& name) {
     known.emplace_back(hwy::TargetName(target));
     if (known.back() == name) allowed = left;
   }
-  require(allowed != 0, "BMOJO_SIMD: must be one of {}, got '{}'", fmt::join(known, ", "), name);
+  base::require(allowed != 0, "BMOJO_SIMD: must be one of {}, got '{}'", fmt::join(known, ", "),
+                name);
   choose(usable_targets() & allowed);
 }
 

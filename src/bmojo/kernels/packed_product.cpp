@@ -208,8 +208,8 @@ namespace {
 
 void convert(float x, float& to) { to = x; }
 void convert(uint16_t x, uint16_t& to) { to = x; }
-void convert(uint16_t x, float& to) { to = float_of_bf16(x); }
-void convert(float x, uint16_t& to) { to = bf16_of_float(x); }
+void convert(uint16_t x, float& to) { to = base::float_of_bf16(x); }
+void convert(float x, uint16_t& to) { to = base::bf16_of_float(x); }
 
 // W's rows [first, end) of one panel, K numbers of 32 rows: a few numbers of each at a time, so
 // that what is read and what is written stay in the first cache.

@@ -127,8 +127,8 @@ long double exp2_of(long double x) {
 HWY_EXPORT(fill);
 
 std::vector<double> rotary_frequencies(int64_t half, double theta) {
-  require(theta > 0 && std::isfinite(theta),
-          "rotary_frequencies: theta must be finite and above 0, got {}", theta);
+  base::require(theta > 0 && std::isfinite(theta),
+                "rotary_frequencies: theta must be finite and above 0, got {}", theta);
   const long double log2_theta = log2_of(theta);
   std::vector<double> out;
   for (int64_t j = 0; j < half; ++j)

@@ -46,8 +46,8 @@ void penalize(std::span<const float> logits, std::span<const int64_t> recent, do
   out.assign(logits.begin(), logits.end());
   const auto factor = static_cast<float>(penalty);
   for (const auto id : recent) {
-    require(id >= 0 && id < std::ssize(logits), "sample: recent ids must be from 0 to {}, got {}",
-            std::ssize(logits) - 1, id);
+    base::require(id >= 0 && id < std::ssize(logits),
+                  "sample: recent ids must be from 0 to {}, got {}", std::ssize(logits) - 1, id);
     const float x = logits[static_cast<size_t>(id)];
     out[static_cast<size_t>(id)] = x > 0 ? x / factor : x * factor;
   }
@@ -112,14 +112,14 @@ int64_t sample_row(std::span<const float> logits, std::span<const int64_t> recen
   if (how.top_p < 1) keep_top_p(how.top_p, s);
   // The likeliest weighs 1.
   std::erase_if(s.kept, [&](int64_t id) { return s.weight[static_cast<size_t>(id)] < how.min_p; });
-  return draw(s, Random({seed, number}).uniform());
+  return draw(s, base::Random({seed, number}).uniform());
 }
 
 }  // namespace
 
 int64_t sample(std::span<const float> logits, std::span<const int64_t> recent, const Sampling& how,
                uint64_t seed, uint64_t number, SamplingScratch& scratch) {
-  require(!logits.empty(), "sample: logits must hold a number, got none");
+  base::require(!logits.empty(), "sample: logits must hold a number, got none");
   int64_t id = -1;
   run(serial_for, 1, [&](int64_t) { id = sample_row(logits, recent, how, seed, number, scratch); });
   return id;

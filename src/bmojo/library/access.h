@@ -13,7 +13,7 @@
 #include "bmojo/infer/language_model.h"
 
 // What lies behind the classes of the public header. In this room v0::Model is the public class;
-// bmojo::Error, RunError and Tokenizer are the inner ones.
+// base::Error, base::RunError and data::Tokenizer are the inner ones.
 
 namespace bmojo::v0 {
 
@@ -28,13 +28,13 @@ struct [[gnu::visibility("hidden")]] State::Impl {
 };
 
 struct [[gnu::visibility("hidden")]] Tokenizer::Impl {
-  std::unique_ptr<const bmojo::Tokenizer> tokenizer;
+  std::unique_ptr<const data::Tokenizer> tokenizer;
 };
 
 struct [[gnu::visibility("hidden")]] Access {
   static State::Impl& of(State& state) { return *state.impl_; }
   static const State::Impl& of(const State& state) { return *state.impl_; }
-  static const bmojo::Tokenizer& of(const Tokenizer& tokenizer) {
+  static const data::Tokenizer& of(const Tokenizer& tokenizer) {
     return *tokenizer.impl_->tokenizer;
   }
   static State make_state(std::shared_ptr<const Model::Impl> model, eval::Continuation at) {
@@ -43,7 +43,7 @@ struct [[gnu::visibility("hidden")]] Access {
   static Model make_model(std::shared_ptr<const Model::Impl> model) {
     return Model(std::move(model));
   }
-  static Tokenizer make_tokenizer(std::unique_ptr<const bmojo::Tokenizer> tokenizer) {
+  static Tokenizer make_tokenizer(std::unique_ptr<const data::Tokenizer> tokenizer) {
     return Tokenizer(std::make_shared<const Tokenizer::Impl>(std::move(tokenizer)));
   }
 };
@@ -57,9 +57,9 @@ template <typename Call>
 auto guarded(const Call& call) {
   try {
     return call();
-  } catch (const bmojo::Error& mistake) {
+  } catch (const base::Error& mistake) {
     throw v0::InputError(mistake.what());
-  } catch (const bmojo::RunError& failure) {
+  } catch (const base::RunError& failure) {
     throw v0::RunError(failure.what());
   }
 }

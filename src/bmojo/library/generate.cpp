@@ -15,8 +15,8 @@ namespace {
 // Written so that NaN is refused.
 template <typename Number>
 void require_range(const char* name, Number value, Number least, Number most) {
-  require(value >= least && value <= most, "{}: must be from {} to {}, got {}", name, least, most,
-          value);
+  base::require(value >= least && value <= most, "{}: must be from {} to {}, got {}", name, least,
+                most, value);
 }
 
 kernels::Sampling sampling_of(const SamplerOptions& options) {
@@ -28,11 +28,11 @@ kernels::Sampling sampling_of(const SamplerOptions& options) {
 }
 
 void require_logits(const char* subject, const eval::Continuation& at) {
-  require(!at.logits.empty(), "{}: state must have read a token, got none", subject);
+  base::require(!at.logits.empty(), "{}: state must have read a token, got none", subject);
 }
 
 std::int64_t draw(const State& state, const SamplerOptions& options,
-                  const bmojo::Tokenizer* tokenizer) {
+                  const data::Tokenizer* tokenizer) {
   return guarded([&] {
     thread_local kernels::SamplingScratch scratch;
     const auto& at = Access::of(state).at;
@@ -44,7 +44,7 @@ std::int64_t draw(const State& state, const SamplerOptions& options,
 eval::GenerateOptions options_of(const Sampler& sampler, const GenerateOptions& options) {
   require_range<std::int64_t>("max_tokens", options.max_tokens, 0, eval::kMaxTokens);
   require_range<std::int64_t>("num_logprobs", options.num_logprobs, 0, eval::kMaxLogprobs);
-  for (const auto& stop : options.stop) require(!stop.empty(), "stop: must not be empty");
+  for (const auto& stop : options.stop) base::require(!stop.empty(), "stop: must not be empty");
   return {.max_tokens = options.max_tokens,
           .sampling = sampling_of(sampler.options()),
           .stop = options.stop,
@@ -59,16 +59,17 @@ Finish finish_of(std::string_view name) {
   return name == "stop" ? Finish::stop : Finish::length;
 }
 
-Generated generate(State& state, const Sampler& sampler, const bmojo::Tokenizer* tokenizer,
+Generated generate(State& state, const Sampler& sampler, const data::Tokenizer* tokenizer,
                    const GenerateOptions& options) {
   return guarded([&] {
     auto& [model, at] = Access::of(state);
     require_logits("generate", at);
-    require(tokenizer != nullptr || (options.stop.empty() && !options.on_text),
-            "generate: stop and on_text need a tokenizer, got none");
-    require(tokenizer == nullptr || tokenizer->vocab_size() <= model->engine->config().vocab_size,
-            "generate: the tokenizer's vocabulary must be at most the model's = {}, got {}",
-            model->engine->config().vocab_size, tokenizer == nullptr ? 0 : tokenizer->vocab_size());
+    base::require(tokenizer != nullptr || (options.stop.empty() && !options.on_text),
+                  "generate: stop and on_text need a tokenizer, got none");
+    base::require(
+        tokenizer == nullptr || tokenizer->vocab_size() <= model->engine->config().vocab_size,
+        "generate: the tokenizer's vocabulary must be at most the model's = {}, got {}",
+        model->engine->config().vocab_size, tokenizer == nullptr ? 0 : tokenizer->vocab_size());
     auto written = eval::generate(*model->engine, at, options_of(sampler, options), tokenizer,
                                   options.on_text);
     Generated out{std::move(written.ids),
@@ -104,9 +105,9 @@ std::int64_t Sampler::draw(const State& state, const Tokenizer& tokenizer) const
 
 double log_probability(std::span<const float> logits, std::int64_t id) {
   return guarded([&] {
-    require(id >= 0 && id < std::ssize(logits),
-            "log_probability: id must be below the number of logits = {}, got {}", logits.size(),
-            id);
+    base::require(id >= 0 && id < std::ssize(logits),
+                  "log_probability: id must be below the number of logits = {}, got {}",
+                  logits.size(), id);
     const auto norm = kernels::log_softmax(logits.data(), std::ssize(logits));
     return static_cast<double>(norm.log_p(logits[static_cast<size_t>(id)]));
   });

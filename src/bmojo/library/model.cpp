@@ -9,16 +9,17 @@ namespace bmojo::v0 {
 using library::guarded, library::guarded_files;
 namespace {
 
-std::shared_ptr<const Checkpoint> checkpoint_of(const std::filesystem::path& folder) {
-  return std::make_shared<const Checkpoint>(checkpoint_folder(folder), Checkpoint::Packed::allowed);
+std::shared_ptr<const model::Checkpoint> checkpoint_of(const std::filesystem::path& folder) {
+  return std::make_shared<const model::Checkpoint>(model::checkpoint_folder(folder),
+                                                   model::Checkpoint::Packed::allowed);
 }
 
-Config config_of(const Checkpoint& checkpoint, const ModelOptions& options) {
+model::Config config_of(const model::Checkpoint& checkpoint, const ModelOptions& options) {
   auto config = checkpoint.config;
   config.window = options.window.value_or(config.window);
   config.fading_tokens = options.fading_tokens.value_or(config.fading_tokens);
   config.eidetic_tokens = options.eidetic_tokens.value_or(config.eidetic_tokens);
-  validate(config);
+  model::validate(config);
   return config;
 }
 
@@ -37,7 +38,7 @@ std::string_view version() noexcept { return BMOJO_LIBRARY_VERSION; }
 
 Model::Model(const std::filesystem::path& folder, const ModelOptions& options)
     : impl_(guarded_files([&] {
-        require(options.threads >= 0, "threads: must be at least 0, got {}", options.threads);
+        base::require(options.threads >= 0, "threads: must be at least 0, got {}", options.threads);
         const auto checkpoint = checkpoint_of(folder);
         auto engine = infer::open_native(checkpoint, config_of(*checkpoint, options),
                                          type_of(options), options.threads);
@@ -61,9 +62,9 @@ void Model::read(std::span<const Reading> batch) const {
     thread_local std::vector<eval::Prompt> prompts;  // a step allocates nothing
     prompts.clear();
     for (const auto& [state, ids] : batch) {
-      require(state != nullptr && Access::of(*state).model == impl_,
-              "read: every state must be of this model, got {}",
-              state == nullptr ? "none" : "one of another");
+      base::require(state != nullptr && Access::of(*state).model == impl_,
+                    "read: every state must be of this model, got {}",
+                    state == nullptr ? "none" : "one of another");
       prompts.push_back({&Access::of(*state).at, ids});
     }
     eval::read_together(*impl_->engine, prompts);
@@ -72,11 +73,11 @@ void Model::read(std::span<const Reading> batch) const {
 
 std::optional<Tokenizer> Model::tokenizer() const {
   return guarded_files([&]() -> std::optional<Tokenizer> {
-    auto tokenizer = tokenizer_of(impl_->folder, vocab_size());
+    auto tokenizer = data::tokenizer_of(impl_->folder, vocab_size());
     if (tokenizer == nullptr) return {};
-    require(tokenizer->vocab_size() <= vocab_size(),
-            "the model's tokenizer: vocabulary must be at most the model's = {}, got {}",
-            vocab_size(), tokenizer->vocab_size());
+    base::require(tokenizer->vocab_size() <= vocab_size(),
+                  "the model's tokenizer: vocabulary must be at most the model's = {}, got {}",
+                  vocab_size(), tokenizer->vocab_size());
     return Access::make_tokenizer(std::move(tokenizer));
   });
 }

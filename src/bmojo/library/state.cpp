@@ -26,8 +26,8 @@ void State::read(std::span<const std::int64_t> ids, std::span<float> logits) {
   guarded([&] {
     const auto& engine = *impl_->model->engine;
     const auto wanted = ids.size() * static_cast<size_t>(engine.config().vocab_size);
-    require(logits.size() == wanted, "read: logits must have {} places, got {}", wanted,
-            logits.size());
+    base::require(logits.size() == wanted, "read: logits must have {} places, got {}", wanted,
+                  logits.size());
     const eval::Prompt prompt{&impl_->at, ids, logits.data()};
     eval::read_together(engine, {&prompt, 1});
   });

@@ -18,13 +18,13 @@ std::int32_t narrow(std::int64_t id) {
 
 struct [[gnu::visibility("hidden")]] TextStream::Impl {
   Tokenizer tokenizer;
-  bmojo::TextStream stream;
+  data::TextStream stream;
 };
 
 Tokenizer::Tokenizer(std::shared_ptr<const Impl> impl) noexcept : impl_(std::move(impl)) {}
 Tokenizer::Tokenizer(const std::string& name_or_file)
     : impl_(guarded_files(
-          [&] { return std::make_shared<const Impl>(load_tokenizer(name_or_file)); })) {}
+          [&] { return std::make_shared<const Impl>(data::load_tokenizer(name_or_file)); })) {}
 
 std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const {
   return guarded([&] {
@@ -49,8 +49,8 @@ const std::string& Tokenizer::kind() const noexcept { return impl_->tokenizer->n
 
 TextStream::TextStream(Tokenizer tokenizer, bool continues) {
   const auto& inner = Access::of(tokenizer);
-  impl_ = std::make_unique<Impl>(
-      std::move(tokenizer), continues ? bmojo::TextStream(inner, "") : bmojo::TextStream(inner));
+  impl_ = std::make_unique<Impl>(std::move(tokenizer),
+                                 continues ? data::TextStream(inner, "") : data::TextStream(inner));
 }
 TextStream::TextStream(TextStream&& other) noexcept = default;
 TextStream& TextStream::operator=(TextStream&& other) noexcept = default;

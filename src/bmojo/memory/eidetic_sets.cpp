@@ -5,8 +5,8 @@
 namespace bmojo::memory {
 
 double random_rank(int64_t layer, int64_t position, int64_t token) {
-  return Random({static_cast<uint64_t>(layer), static_cast<uint64_t>(position),
-                 static_cast<uint64_t>(token)})
+  return base::Random({static_cast<uint64_t>(layer), static_cast<uint64_t>(position),
+                       static_cast<uint64_t>(token)})
       .uniform();
 }
 

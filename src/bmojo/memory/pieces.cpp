@@ -10,22 +10,25 @@ namespace {
 void check(const Sequences& sequences, const Cursor& cursor) {
   const auto B = sequences.batch, L = sequences.length;
   const auto& lengths = sequences.lengths;
-  require(B >= 1 && L >= 1, "forward: tokens must be [B, L] with B and L at least 1, got [{}, {}]",
-          B, L);
-  require(lengths.empty() || std::ranges::any_of(lengths, [](auto n) { return n > 0; }),
-          "forward: at least one sequence must have a token, got none");
-  require(lengths.empty() || std::ssize(lengths) == B,
-          "forward: lengths must have one entry a sequence = {}, got {}", B, lengths.size());
+  base::require(B >= 1 && L >= 1,
+                "forward: tokens must be [B, L] with B and L at least 1, got [{}, {}]", B, L);
+  base::require(lengths.empty() || std::ranges::any_of(lengths, [](auto n) { return n > 0; }),
+                "forward: at least one sequence must have a token, got none");
+  base::require(lengths.empty() || std::ssize(lengths) == B,
+                "forward: lengths must have one entry a sequence = {}, got {}", B, lengths.size());
   for (const auto length : lengths)
-    require(length >= 0 && length <= L, "forward: lengths must be from 0 to {}, got {}", L, length);
-  require(sequences.documents.empty() || std::ssize(sequences.documents) == B * L,
-          "forward: documents must be [{}, {}], got {} entries", B, L, sequences.documents.size());
-  require(cursor.position.empty() || std::ssize(cursor.position) == B,
-          "forward: state must have {} sequences, got {}", B, cursor.position.size());
+    base::require(length >= 0 && length <= L, "forward: lengths must be from 0 to {}, got {}", L,
+                  length);
+  base::require(sequences.documents.empty() || std::ssize(sequences.documents) == B * L,
+                "forward: documents must be [{}, {}], got {} entries", B, L,
+                sequences.documents.size());
+  base::require(cursor.position.empty() || std::ssize(cursor.position) == B,
+                "forward: state must have {} sequences, got {}", B, cursor.position.size());
   for (size_t b = 0; !sequences.documents.empty() && b < cursor.position.size(); ++b)
-    require(cursor.position[b] == 0 || cursor.document[b] != kUnnamed,
-            "forward: documents must be given from a sequence's first token on, got them after {}",
-            cursor.position[b]);
+    base::require(
+        cursor.position[b] == 0 || cursor.document[b] != kUnnamed,
+        "forward: documents must be given from a sequence's first token on, got them after {}",
+        cursor.position[b]);
 }
 
 std::vector<Document> split_documents(const Sequences& sequences, const Cursor& cursor,

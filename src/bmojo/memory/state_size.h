@@ -4,7 +4,7 @@
 
 #include "bmojo/model/config.h"
 
-namespace bmojo {
+namespace bmojo::memory {
 
 // What one sequence must keep to continue, all layers, in bytes of fp32 (positions and ids: 8
 // bytes). An unlimited window grows with the text and counts as what `context` tokens take.
@@ -12,6 +12,6 @@ struct MemoryBytes {
   int64_t window = 0, fading = 0, ssm_state = 0, conv_tail = 0, predictor = 0, eidetic = 0;
   int64_t total() const { return window + fading + ssm_state + conv_tail + predictor + eidetic; }
 };
-MemoryBytes memory_bytes(const Config& config, int64_t context = 0);
+MemoryBytes memory_bytes(const model::Config& config, int64_t context = 0);
 
-}  // namespace bmojo
+}  // namespace bmojo::memory

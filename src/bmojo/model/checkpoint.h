@@ -9,7 +9,7 @@
 #include "bmojo/model/config.h"
 #include "bmojo/model/safetensors.h"
 
-namespace bmojo {
+namespace bmojo::model {
 
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kWeightsFile = "model.safetensors";
@@ -67,4 +67,4 @@ std::filesystem::path checkpoint_folder(const std::filesystem::path& folder);
 Config load_config(const std::filesystem::path& file_or_folder);
 void save_config(const Config& config, const std::filesystem::path& folder);
 
-}  // namespace bmojo
+}  // namespace bmojo::model

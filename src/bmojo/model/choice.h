@@ -5,7 +5,7 @@
 
 #include "bmojo/model/config.h"
 
-namespace bmojo {
+namespace bmojo::model {
 
 // A model by name or by file, and changes to it.
 struct ModelChoice {
@@ -21,4 +21,4 @@ Config resolve(const ModelChoice& choice);  // validated
 // `--set` where the weights are given: only the fields no weight depends on.
 void apply_memory_settings(Config& config, const std::vector<std::string>& settings);
 
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -9,7 +9,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 using Member =
@@ -60,11 +60,12 @@ const Field* find_field(std::string_view name) {
   return it == kFields.end() ? nullptr : &*it;
 }
 
-void assign(Config& config, const Field& field, const Json& value, std::string_view subject) {
+void assign(Config& config, const Field& field, const base::Json& value, std::string_view subject) {
   const auto wrong = [&](std::string_view type) {
     // --set may bring any bytes: those that are not UTF-8 are replaced.
-    fail("{}: {} must be {}, got {}", subject, field.name, type,
-         printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80));
+    base::fail(
+        "{}: {} must be {}, got {}", subject, field.name, type,
+        base::printable(value.dump(-1, ' ', false, base::Json::error_handler_t::replace), 80));
   };
   if (auto member = std::get_if<int64_t Config::*>(&field.member)) {
     const auto whole = subject == "--set" ? "a whole number in digits" : "a whole number";
@@ -104,12 +105,12 @@ LayerKind parse_kind(std::string_view name, std::string_view pattern) {
   if (name == "bmojo") return LayerKind::bmojo;
   if (name == "ssm") return LayerKind::ssm;
   if (name == "attention") return LayerKind::attention;
-  fail("config: pattern must list bmojo, ssm or attention, got {}", in_quotes(pattern));
+  base::fail("config: pattern must list bmojo, ssm or attention, got {}", base::in_quotes(pattern));
 }
 
 void check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
-  require(value >= low && value <= high, "config: {} must be from {} to {}, got {}", name, low,
-          high, value);
+  base::require(value >= low && value <= high, "config: {} must be from {} to {}, got {}", name,
+                low, high, value);
 }
 
 // Bounds far beyond any model, under which no count of parameters or bytes overflows 63 bits.
@@ -131,24 +132,26 @@ void validate_attention(const Config& c) {
   check_range("num_kv_heads", c.num_kv_heads, least, kMaxHeads);
   check_range("head_size", c.head_size, least, kMaxHeadSize);
   if (!c.has_attention()) return;
-  require(c.num_heads % c.num_kv_heads == 0,
-          "config: num_heads must be a multiple of num_kv_heads = {}, got {}", c.num_kv_heads,
-          c.num_heads);
-  require(
+  base::require(c.num_heads % c.num_kv_heads == 0,
+                "config: num_heads must be a multiple of num_kv_heads = {}, got {}", c.num_kv_heads,
+                c.num_heads);
+  base::require(
       c.rope_theta == 0 || c.head_size % 2 == 0,
       "config: head_size must be even with rope_theta, got {}; set rope_theta=0 or an even size",
       c.head_size);
 }
 
 void validate_bmojo(const Config& c) {
-  require(c.window > 0 || (c.fading_tokens == 0 && c.eidetic_tokens == 0),
-          "config: window must be at least 1 with fading or eidetic tokens, got 0 (unlimited); "
-          "set window, or fading_tokens=0 and eidetic_tokens=0");
-  require(c.eidetic_tokens == 0 || c.predictor_taps > 0,
-          "config: predictor_taps must be at least 1 with eidetic tokens, got 0");
-  require(c.fading_tokens > 0 || c.eidetic_tokens > 0 || c.fading_residual,
-          "config: a bmojo layer needs fading_tokens, eidetic_tokens or fading_residual, got none; "
-          "use pattern=attention");
+  base::require(
+      c.window > 0 || (c.fading_tokens == 0 && c.eidetic_tokens == 0),
+      "config: window must be at least 1 with fading or eidetic tokens, got 0 (unlimited); "
+      "set window, or fading_tokens=0 and eidetic_tokens=0");
+  base::require(c.eidetic_tokens == 0 || c.predictor_taps > 0,
+                "config: predictor_taps must be at least 1 with eidetic tokens, got 0");
+  base::require(
+      c.fading_tokens > 0 || c.eidetic_tokens > 0 || c.fading_residual,
+      "config: a bmojo layer needs fading_tokens, eidetic_tokens or fading_residual, got none; "
+      "use pattern=attention");
 }
 
 }  // namespace
@@ -174,45 +177,48 @@ std::vector<std::string> config_fields() {
   return names;
 }
 
-Json to_json(const Config& config) {
-  Json json = {{"model_type", "bmojo"}};
+base::Json to_json(const Config& config) {
+  base::Json json = {{"model_type", "bmojo"}};
   for (const auto& field : kFields)
     std::visit([&](auto member) { json[std::string(field.name)] = config.*member; }, field.member);
   return json;
 }
 
-Config config_from_json(const Json& json, std::string_view subject) {
-  require(json.is_object(), "{}: config must be a JSON object, got {}", subject, json.type_name());
+Config config_from_json(const base::Json& json, std::string_view subject) {
+  base::require(json.is_object(), "{}: config must be a JSON object, got {}", subject,
+                json.type_name());
   Config config;
   for (const auto& [name, value] : json.items()) {
     if (name == "model_type") {
-      require(value == "bmojo",
-              "{}: model_type must be \"bmojo\", got {}; bmojo import reads others", subject,
-              printable(value.dump(), 80));
+      base::require(value == "bmojo",
+                    "{}: model_type must be \"bmojo\", got {}; bmojo import reads others", subject,
+                    base::printable(value.dump(), 80));
       continue;
     }
     const Field* field = find_field(name);
-    require(field != nullptr, "{}: field {} is not known; bmojo config --list names them all",
-            subject, in_quotes(name));
+    base::require(field != nullptr, "{}: field {} is not known; bmojo config --list names them all",
+                  subject, base::in_quotes(name));
     assign(config, *field, value, subject);
   }
   for (const auto& field : kFields)
-    require(json.contains(field.name), "{}: field {} is missing; {}", subject, field.name,
-            remedy_without(field));
+    base::require(json.contains(field.name), "{}: field {} is missing; {}", subject, field.name,
+                  remedy_without(field));
   validate(config);
   return config;
 }
 
 void set_field(Config& config, std::string_view assignment) {
   const size_t equals = assignment.find('=');
-  require(equals != std::string_view::npos, "--set: must be key=value, got {}",
-          in_quotes(assignment));
+  base::require(equals != std::string_view::npos, "--set: must be key=value, got {}",
+                base::in_quotes(assignment));
   const auto name = assignment.substr(0, equals), text = assignment.substr(equals + 1);
   const Field* field = find_field(name);
-  require(field != nullptr, "--set: field {} is not known; bmojo config --list names them all",
-          in_quotes(name));
+  base::require(field != nullptr,
+                "--set: field {} is not known; bmojo config --list names them all",
+                base::in_quotes(name));
   const bool is_text = std::holds_alternative<std::string Config::*>(field->member);
-  Json value = is_text ? Json(std::string(text)) : Json::parse(text, nullptr, false);
+  base::Json value =
+      is_text ? base::Json(std::string(text)) : base::Json::parse(text, nullptr, false);
   // What is not JSON, or a whole number written otherwise (1e3), is refused by assign() with the
   // field's type; it shows the text as given.
   const bool is_whole = std::holds_alternative<int64_t Config::*>(field->member);
@@ -231,23 +237,24 @@ void validate(const Config& c) {
   check_range("predictor_taps", c.predictor_taps, 0, 1024);
   check_range("bos_token_id", c.bos_token_id, -1, c.vocab_size - 1);
   check_range("eos_token_id", c.eos_token_id, -1, c.vocab_size - 1);
-  require(c.norm_eps > 0 && std::isfinite(c.norm_eps), "config: norm_eps must be above 0, got {}",
-          c.norm_eps);
-  require(c.rope_theta >= 0 && std::isfinite(c.rope_theta),
-          "config: rope_theta must be 0 (none) or above, got {}", c.rope_theta);
-  require(c.predictor_decay > 0 && c.predictor_decay <= 1,
-          "config: predictor_decay must be above 0 and at most 1, got {}", c.predictor_decay);
-  require(c.fading_mode == "chunk" || c.fading_mode == "sliding",
-          "config: fading_mode must be chunk or sliding, got {}", in_quotes(c.fading_mode));
-  require(std::ranges::find(kEideticRules, c.eidetic_rule) != kEideticRules.end(),
-          "config: eidetic_rule must be one of {}, got {}", fmt::join(kEideticRules, ", "),
-          in_quotes(c.eidetic_rule));
-  require(c.pattern.size() <= 1024, "config: pattern must be at most 1024 characters, got {}",
-          c.pattern.size());
+  base::require(c.norm_eps > 0 && std::isfinite(c.norm_eps),
+                "config: norm_eps must be above 0, got {}", c.norm_eps);
+  base::require(c.rope_theta >= 0 && std::isfinite(c.rope_theta),
+                "config: rope_theta must be 0 (none) or above, got {}", c.rope_theta);
+  base::require(c.predictor_decay > 0 && c.predictor_decay <= 1,
+                "config: predictor_decay must be above 0 and at most 1, got {}", c.predictor_decay);
+  base::require(c.fading_mode == "chunk" || c.fading_mode == "sliding",
+                "config: fading_mode must be chunk or sliding, got {}",
+                base::in_quotes(c.fading_mode));
+  base::require(std::ranges::find(kEideticRules, c.eidetic_rule) != kEideticRules.end(),
+                "config: eidetic_rule must be one of {}, got {}", fmt::join(kEideticRules, ", "),
+                base::in_quotes(c.eidetic_rule));
+  base::require(c.pattern.size() <= 1024, "config: pattern must be at most 1024 characters, got {}",
+                c.pattern.size());
   for (const auto name : split(c.pattern, ',')) parse_kind(name, c.pattern);
   validate_ssm(c);
   validate_attention(c);
   if (c.has(LayerKind::bmojo)) validate_bmojo(c);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

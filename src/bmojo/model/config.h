@@ -7,7 +7,7 @@
 
 #include "bmojo/base/json.h"
 
-namespace bmojo {
+namespace bmojo::model {
 
 enum class LayerKind { bmojo, ssm, attention };
 
@@ -57,9 +57,9 @@ struct Config {
 std::vector<std::string> config_fields();
 
 // Every field by name, with "model_type": "bmojo" first.
-Json to_json(const Config& config);
+base::Json to_json(const Config& config);
 // Every field must be there, none may be unknown; validated. Errors start with `subject`.
-Config config_from_json(const Json& json, std::string_view subject);
+Config config_from_json(const base::Json& json, std::string_view subject);
 
 // One `key=value`; the value as JSON writes it (true, 512, 1e-5), text without quotes.
 void set_field(Config& config, std::string_view assignment);
@@ -71,4 +71,4 @@ void validate(const Config& config);
 std::vector<std::string> preset_names();
 Config preset(std::string_view name);
 
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -9,7 +9,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 struct DtypeRow {
@@ -35,7 +35,7 @@ const DtypeRow& row_of(Dtype dtype) {
   for (const DtypeRow& row : kDtypes) {
     if (row.dtype == dtype) return row;
   }
-  fail("dtype: must be one of the known ones, got number {}", static_cast<int>(dtype));
+  base::fail("dtype: must be one of the known ones, got number {}", static_cast<int>(dtype));
 }
 
 float float_of_f64(double value) { return static_cast<float>(value); }
@@ -91,10 +91,11 @@ void convert(const void* from, void* to, size_t count) {
 void check_sizes(std::string_view operation, Dtype dtype, size_t bytes, size_t count) {
   const bool floating =
       dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::f64;
-  require(floating, "{}: dtype must be F32, BF16, F16 or F64, got {}", operation, name_of(dtype));
-  require(bytes % size_of(dtype) == 0 && bytes / size_of(dtype) == count,
-          "{}: {} elements of {} must take {} bytes, got {}", operation, count, name_of(dtype),
-          count * size_of(dtype), bytes);
+  base::require(floating, "{}: dtype must be F32, BF16, F16 or F64, got {}", operation,
+                name_of(dtype));
+  base::require(bytes % size_of(dtype) == 0 && bytes / size_of(dtype) == count,
+                "{}: {} elements of {} must take {} bytes, got {}", operation, count,
+                name_of(dtype), count * size_of(dtype), bytes);
 }
 
 }  // namespace
@@ -116,7 +117,7 @@ Dtype dtype_of(std::string_view name) {
   for (const DtypeRow& row : kDtypes) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
   }
-  fail("dtype: must be one of {}, got {}", known, in_quotes(name));
+  base::fail("dtype: must be one of {}, got {}", known, base::in_quotes(name));
 }
 
 std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -131,8 +132,8 @@ std::optional<int64_t> try_num_elements(const Shape& shape) {
 
 int64_t num_elements(const Shape& shape) {
   const auto count = try_num_elements(shape);
-  require(count.has_value(), "shape: must hold sizes >= 0 with a product below 2^63, got {}",
-          to_string(shape));
+  base::require(count.has_value(), "shape: must hold sizes >= 0 with a product below 2^63, got {}",
+                to_string(shape));
   return *count;
 }
 
@@ -141,7 +142,7 @@ void to_float(std::span<const std::byte> bytes, Dtype dtype, std::span<float> ou
   if (out.empty()) return;
   switch (dtype) {
     case Dtype::bf16:
-      return convert<uint16_t, float, float_of_bf16>(bytes.data(), out.data(), out.size());
+      return convert<uint16_t, float, base::float_of_bf16>(bytes.data(), out.data(), out.size());
     case Dtype::f16:
       return convert<uint16_t, float, float_of_f16>(bytes.data(), out.data(), out.size());
     case Dtype::f64:
@@ -156,7 +157,8 @@ void from_float(std::span<const float> values, Dtype dtype, std::span<std::byte>
   if (values.empty()) return;
   switch (dtype) {
     case Dtype::bf16:
-      return convert<float, uint16_t, bf16_of_float>(values.data(), out.data(), values.size());
+      return convert<float, uint16_t, base::bf16_of_float>(values.data(), out.data(),
+                                                           values.size());
     case Dtype::f16:
       return convert<float, uint16_t, f16_of_float>(values.data(), out.data(), values.size());
     case Dtype::f64:
@@ -166,4 +168,4 @@ void from_float(std::span<const float> values, Dtype dtype, std::span<std::byte>
   }
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

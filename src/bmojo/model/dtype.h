@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace bmojo {
+namespace bmojo::model {
 
 enum class Dtype { f32, bf16, f16, f64, i64, i32, i16, i8, u8, boolean };
 
@@ -26,4 +26,4 @@ std::optional<int64_t> try_num_elements(const Shape& shape);  // nothing where t
 void to_float(std::span<const std::byte> bytes, Dtype dtype, std::span<float> out);
 void from_float(std::span<const float> values, Dtype dtype, std::span<std::byte> out);
 
-}  // namespace bmojo
+}  // namespace bmojo::model

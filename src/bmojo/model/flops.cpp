@@ -2,7 +2,7 @@
 
 #include "bmojo/model/tensors.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 // Keys a query sees on average.
@@ -29,4 +29,4 @@ double training_flops_per_token(const Config& config, int64_t length) {
   return 6 * products + 12 * width * attention;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -16,7 +16,7 @@
 #include "bmojo/model/tensors.h"
 #include "bmojo/model/tokenizer_files.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace fs = std::filesystem;
 namespace {
 
@@ -74,9 +74,9 @@ class Copier {
   // 65520 and above round to infinity.
   static void check_half(const std::string& name, std::span<const float> values) {
     for (const float value : values)
-      require(!std::isfinite(value) || std::abs(value) < 65520,
-              "export: tensor '{}' must stay below 65520 for f16, got {}; choose bf16 or f32", name,
-              value);
+      base::require(!std::isfinite(value) || std::abs(value) < 65520,
+                    "export: tensor '{}' must stay below 65520 for f16, got {}; choose bf16 or f32",
+                    name, value);
   }
 
   SafetensorsWriter& writer_;
@@ -109,10 +109,11 @@ void check_repeated_head(const TensorFolder& tensors, const TensorFolder::Entry&
                          const std::string& name) {
   const auto head = tensors.at(name, embedding.info->shape);
   const auto a = head.file->bytes(*head.info), b = embedding.file->bytes(*embedding.info);
-  require(head.info->dtype == embedding.info->dtype && std::ranges::equal(a, b),
-          "{}: tensor '{}' must equal the embedding in a model with tie_word_embeddings, got other "
-          "values",
-          printable(tensors.folder().string()), name);
+  base::require(
+      head.info->dtype == embedding.info->dtype && std::ranges::equal(a, b),
+      "{}: tensor '{}' must equal the embedding in a model with tie_word_embeddings, got other "
+      "values",
+      base::printable(tensors.folder().string()), name);
 }
 
 std::string source_name(const TensorFolder& tensors, Family family, const std::string& native) {
@@ -138,8 +139,8 @@ std::vector<Transfer> match(const ForeignModel& model, const TensorFolder& tenso
     used.insert(head);
   }
   for (const auto& [name, entry] : tensors.entries())
-    require(used.contains(name), "{}: tensor '{}' is not part of a {} model with this config",
-            printable(tensors.folder().string()), name, model_type_of(model.family));
+    base::require(used.contains(name), "{}: tensor '{}' is not part of a {} model with this config",
+                  base::printable(tensors.folder().string()), name, model_type_of(model.family));
   return transfers;
 }
 
@@ -147,15 +148,16 @@ std::vector<Transfer> match(const ForeignModel& model, const TensorFolder& tenso
 
 Imported import_hugging_face(const fs::path& source, const fs::path& out,
                              const CopyProgress& progress) {
-  const auto shown = printable(source.string());
-  require(fs::is_directory(source), "{}: must be a folder with {} and safetensors, got {}", shown,
-          kConfigFile, fs::exists(source) ? "a file" : "nothing");
+  const auto shown = base::printable(source.string());
+  base::require(fs::is_directory(source), "{}: must be a folder with {} and safetensors, got {}",
+                shown, kConfigFile, fs::exists(source) ? "a file" : "nothing");
   const auto config_path = source / kConfigFile;
-  const auto subject = printable(config_path.string());
-  const auto model = from_hugging_face(parse_json(read_text(config_path), subject), subject);
+  const auto subject = base::printable(config_path.string());
+  const auto model =
+      from_hugging_face(base::parse_json(base::read_text(config_path), subject), subject);
   const TensorFolder tensors(source);
   const auto transfers = match(model, tensors);
-  write_folder(out, [&](const fs::path& inside) {
+  base::write_folder(out, [&](const fs::path& inside) {
     write_weights(inside / kWeightsFile, transfers, progress);
     save_config(model.config, inside);
     copy_tokenizer_files(source, inside);
@@ -172,10 +174,10 @@ std::string export_checkpoint(const fs::path& folder, const fs::path& out, Dtype
     const auto name = family ? hugging_face_name(*family, spec.name) : spec.name;
     transfers.push_back({{name, dtype, spec.shape}, checkpoint.tensors.at(spec.name, spec.shape)});
   }
-  write_folder(out, [&](const fs::path& inside) {
+  base::write_folder(out, [&](const fs::path& inside) {
     write_weights(inside / kWeightsFile, transfers, progress);
     if (family) {
-      AtomicFile file(inside / kConfigFile);
+      base::AtomicFile file(inside / kConfigFile);
       file.write(to_hugging_face(checkpoint.config, *family, dtype).dump(2) + "\n");
       file.commit();
     } else {
@@ -186,4 +188,4 @@ std::string export_checkpoint(const fs::path& folder, const fs::path& out, Dtype
   return family ? std::string(model_type_of(*family)) : "bmojo";
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

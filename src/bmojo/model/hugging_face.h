@@ -8,7 +8,7 @@
 #include "bmojo/model/config.h"
 #include "bmojo/model/dtype.h"
 
-namespace bmojo {
+namespace bmojo::model {
 
 // Called with the bytes read so far, and those there are in all.
 using CopyProgress = std::function<void(int64_t done, int64_t total)>;
@@ -28,4 +28,4 @@ Imported import_hugging_face(const std::filesystem::path& source, const std::fil
 std::string export_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& out,
                               Dtype dtype, const CopyProgress& progress = {});
 
-}  // namespace bmojo
+}  // namespace bmojo::model

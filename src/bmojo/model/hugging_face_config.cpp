@@ -7,7 +7,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 // '#' stands for the layer. The first row whose native side begins a name gives its other name; the
@@ -36,9 +36,9 @@ constexpr NamePair kMistralNames[] = {
 // Typed access to the fields of a config.json; null counts as absent.
 class Fields {
  public:
-  Fields(const Json& json, std::string_view subject) : json_(json), subject_(subject) {}
+  Fields(const base::Json& json, std::string_view subject) : json_(json), subject_(subject) {}
 
-  const Json* find(std::string_view name) const {
+  const base::Json* find(std::string_view name) const {
     const auto it = json_.find(name);
     return it == json_.end() || it->is_null() ? nullptr : &*it;
   }
@@ -47,15 +47,15 @@ class Fields {
     return it != json_.end() && it->is_null();
   }
   [[noreturn]] void refuse(std::string_view name, std::string_view requirement,
-                           const Json* got) const {
-    fail("{}: {} must be {}, got {}", subject_, name, requirement,
-         got == nullptr ? "none" : printable(got->dump(), 80));
+                           const base::Json* got) const {
+    base::fail("{}: {} must be {}, got {}", subject_, name, requirement,
+               got == nullptr ? "none" : base::printable(got->dump(), 80));
   }
 
   // A width, a depth or a count; the bound keeps products of two within 64 bits.
   int64_t size(std::string_view name, std::optional<int64_t> fallback = {}) const {
     constexpr int64_t kMax = int64_t{1} << 31;
-    const Json* value = find(name);
+    const base::Json* value = find(name);
     if (value == nullptr && fallback) return *fallback;
     const bool in_range = value != nullptr && value->is_number_integer() &&
                           value->get<double>() >= 1 && value->get<double>() <= double{kMax};
@@ -63,13 +63,13 @@ class Fields {
     return value->get<int64_t>();
   }
   double positive(std::string_view name, double fallback) const {
-    const Json* value = find(name);
+    const base::Json* value = find(name);
     if (value == nullptr) return fallback;
     if (!value->is_number() || !(value->get<double>() > 0)) refuse(name, "a number above 0", value);
     return value->get<double>();
   }
   bool flag(std::string_view name, bool fallback) const {
-    const Json* value = find(name);
+    const base::Json* value = find(name);
     if (value == nullptr) return fallback;
     if (!value->is_boolean()) refuse(name, "true or false", value);
     return value->get<bool>();
@@ -77,7 +77,7 @@ class Fields {
   // A generation setting: where there are several end tokens the first is kept.
   int64_t token(std::string_view name, int64_t fallback) const {
     if (holds_null(name)) return -1;
-    const Json* value = find(name);
+    const base::Json* value = find(name);
     if (value == nullptr) return fallback;
     if (value->is_array() && !value->empty()) value = &value->front();
     const bool in_range =
@@ -87,19 +87,19 @@ class Fields {
   }
 
   void require_silu() const {
-    const Json* value = find("hidden_act");
+    const base::Json* value = find("hidden_act");
     if (value != nullptr && *value != "silu" && *value != "swish")
       refuse("hidden_act", "\"silu\"", value);
   }
   // Absent, null, false and {} all leave the mathematics as they are.
   void require_off(std::string_view name) const {
-    const Json* value = find(name);
+    const base::Json* value = find(name);
     if (value != nullptr && *value != false && !(value->is_structured() && value->empty()))
       refuse(name, "absent or false", value);
   }
 
  private:
-  const Json& json_;
+  const base::Json& json_;
   std::string subject_;
 };
 
@@ -114,7 +114,7 @@ Config read_mamba(const Fields& fields) {
   c.ssm_conv_taps = fields.size("conv_kernel", 4);
   c.ssm_conv_bias = fields.flag("use_conv_bias", true);
   c.ssm_bias = fields.flag("use_bias", false);
-  const Json* rank = fields.find("time_step_rank");
+  const base::Json* rank = fields.find("time_step_rank");
   const bool automatic = rank == nullptr || *rank == "auto";
   c.ssm_dt_rank = automatic ? (c.hidden_size + 15) / 16 : fields.size("time_step_rank");
   c.norm_eps = fields.positive("layer_norm_epsilon", 1e-5);
@@ -129,12 +129,12 @@ Config read_mamba(const Fields& fields) {
 double read_rope_theta(const Fields& fields, std::string_view subject) {
   double theta = fields.positive("rope_theta", 10000);
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
-    const Json* value = fields.find(name);
+    const base::Json* value = fields.find(name);
     if (value == nullptr) continue;
     if (!value->is_object()) fields.refuse(name, "an object or null", value);
     const Fields rope(*value, fmt::format("{}: {}", subject, name));
     for (const char* key : {"rope_type", "type"}) {
-      const Json* type = rope.find(key);
+      const base::Json* type = rope.find(key);
       if (type != nullptr && *type != "default") rope.refuse(key, "\"default\"", type);
     }
     for (const auto& [key, inner] : value->items())
@@ -147,12 +147,12 @@ double read_rope_theta(const Fields& fields, std::string_view subject) {
 }
 
 void check_layer_types(const Fields& fields, bool windowed) {
-  const Json* types = fields.find("layer_types");
+  const base::Json* types = fields.find("layer_types");
   if (types == nullptr) return;
   const char* kind = windowed ? "sliding_attention" : "full_attention";
   const bool same =
-      types->is_array() &&
-      std::all_of(types->begin(), types->end(), [&](const Json& type) { return type == kind; });
+      types->is_array() && std::all_of(types->begin(), types->end(),
+                                       [&](const base::Json& type) { return type == kind; });
   if (!same) fields.refuse("layer_types", fmt::format("{} in every layer", kind), types);
 }
 
@@ -186,9 +186,9 @@ Config read_transformer(const Fields& fields, Family family, std::string_view su
   return c;
 }
 
-Json token_json(int64_t id) { return id < 0 ? Json(nullptr) : Json(id); }
+base::Json token_json(int64_t id) { return id < 0 ? base::Json(nullptr) : base::Json(id); }
 
-void write_mamba(Json& json, const Config& c) {
+void write_mamba(base::Json& json, const Config& c) {
   json["state_size"] = c.ssm_state_size;
   json["expand"] = std::max<int64_t>(1, c.ssm_inner_size / c.hidden_size);
   json["intermediate_size"] = c.ssm_inner_size;
@@ -200,12 +200,12 @@ void write_mamba(Json& json, const Config& c) {
   json["residual_in_fp32"] = true;
 }
 
-void write_mistral(Json& json, const Config& c) {
+void write_mistral(base::Json& json, const Config& c) {
   json["intermediate_size"] = c.mlp_size;
   json["num_attention_heads"] = c.num_heads;
   json["num_key_value_heads"] = c.num_kv_heads;
   json["head_dim"] = c.head_size;
-  json["sliding_window"] = c.window > 0 ? Json(c.window) : Json(nullptr);
+  json["sliding_window"] = c.window > 0 ? base::Json(c.window) : base::Json(nullptr);
   // At the top for readers of before rope_parameters, and inside it for those of today.
   json["rope_theta"] = c.rope_theta;
   json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", c.rope_theta}};
@@ -223,13 +223,13 @@ std::string_view model_type_of(Family family) {
   return family == Family::mamba ? "mamba" : family == Family::mistral ? "mistral" : "llama";
 }
 
-ForeignModel from_hugging_face(const Json& json, std::string_view subject) {
+ForeignModel from_hugging_face(const base::Json& json, std::string_view subject) {
   constexpr std::string_view kTypes = "\"mamba\", \"mistral\" or \"llama\"";
-  require(json.is_object(), "{}: must be a JSON object, got {}", subject, json.type_name());
+  base::require(json.is_object(), "{}: must be a JSON object, got {}", subject, json.type_name());
   const Fields fields(json, subject);
-  const Json* type = fields.find("model_type");
-  require(type == nullptr || *type != "bmojo",
-          "{}: model_type must be {}, got \"bmojo\"; it needs no import", subject, kTypes);
+  const base::Json* type = fields.find("model_type");
+  base::require(type == nullptr || *type != "bmojo",
+                "{}: model_type must be {}, got \"bmojo\"; it needs no import", subject, kTypes);
   std::optional<Family> family;
   for (const auto known : {Family::mamba, Family::mistral, Family::llama})
     if (type != nullptr && *type == model_type_of(known)) family = known;
@@ -250,9 +250,9 @@ std::optional<Family> family_of(const Config& config) {
   return std::nullopt;
 }
 
-Json to_hugging_face(const Config& config, Family family, Dtype dtype) {
+base::Json to_hugging_face(const Config& config, Family family, Dtype dtype) {
   const bool mamba = family == Family::mamba;
-  Json json;
+  base::Json json;
   json["architectures"] = {mamba ? "MambaForCausalLM" : "MistralForCausalLM"};
   json["model_type"] = model_type_of(family);
   json["vocab_size"] = config.vocab_size;
@@ -283,7 +283,8 @@ std::string hugging_face_name(Family family, std::string_view native) {
     if (const size_t mark = name.find('#'); mark != name.npos) name.replace(mark, 1, layer);
     return name;
   }
-  fail("export: tensor {} has no name in a {} model", in_quotes(native), model_type_of(family));
+  base::fail("export: tensor {} has no name in a {} model", base::in_quotes(native),
+             model_type_of(family));
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

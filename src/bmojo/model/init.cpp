@@ -10,18 +10,18 @@
 #include "bmojo/model/checkpoint.h"
 #include "bmojo/model/safetensors.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 uint64_t stream_of(uint64_t seed, std::string_view name) {
-  uint64_t hash = mix_bits(seed + kGoldenGamma);
-  for (const char c : name) hash = mix_bits(hash ^ static_cast<unsigned char>(c));
+  uint64_t hash = base::mix_bits(seed + base::kGoldenGamma);
+  for (const char c : name) hash = base::mix_bits(hash ^ static_cast<unsigned char>(c));
   return hash;
 }
 
 // Uniform on (0, 1), never either end.
 double uniform(uint64_t stream, uint64_t index) {
-  const uint64_t bits = mix_bits(stream + (index + 1) * kGoldenGamma);
+  const uint64_t bits = base::mix_bits(stream + (index + 1) * base::kGoldenGamma);
   return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
 }
 
@@ -81,7 +81,7 @@ void write_fresh_checkpoint(const Config& config, uint64_t seed,
                             const std::filesystem::path& folder,
                             const std::function<void(int64_t)>& progress) {
   const auto specs = tensor_specs(config);
-  write_folder(folder, [&](const std::filesystem::path& inside) {
+  base::write_folder(folder, [&](const std::filesystem::path& inside) {
     std::vector<TensorInfo> infos;
     for (const auto& spec : specs) infos.push_back({spec.name, Dtype::f32, spec.shape});
     SafetensorsWriter writer(inside / kWeightsFile, infos, {{"format", "pt"}});
@@ -103,4 +103,4 @@ void write_fresh_checkpoint(const Config& config, uint64_t seed,
   });
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

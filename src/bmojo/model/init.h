@@ -7,7 +7,7 @@
 
 #include "bmojo/model/tensors.h"
 
-namespace bmojo {
+namespace bmojo::model {
 
 // Elements [begin, begin + out.size()) of a fresh tensor. Each element depends on (seed, name, its
 // index) alone, so any split of the work gives the same weights.
@@ -20,4 +20,4 @@ void write_fresh_checkpoint(const Config& config, uint64_t seed,
                             const std::filesystem::path& folder,
                             const std::function<void(int64_t)>& progress = {});
 
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace bmojo {
+namespace bmojo::model {
 
 // The weights of a layer by what they are, in an engine's own kind of array; those that a layer
 // does not have are empty. The one list of their names, as a checkpoint has them behind
@@ -41,4 +41,4 @@ struct LayerWeights {
   }
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -4,7 +4,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/model/config.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 // Depth and MLP width per family are chosen so that all families of a size have the same number of
@@ -95,7 +95,7 @@ Config preset(std::string_view name) {
   for (const auto family : kFamilies)
     for (const auto& size : kSizes)
       if (name == fmt::format("{}-{}", family, size.name)) return build(family, size);
-  fail("--preset: '{}' is not known; bmojo config --list names them all", name);
+  base::fail("--preset: '{}' is not known; bmojo config --list names them all", name);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -13,7 +13,7 @@
 #include "bmojo/base/printable.h"
 #include "bmojo/model/safetensors_header.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensors are used as the file has them");
@@ -24,9 +24,9 @@ constexpr size_t kMixUpBytes = 1024;               // looked at for what else a 
 
 std::string json_string(std::string_view text, const std::string& subject) {
   try {
-    return Json(text).dump();
-  } catch (const Json::exception&) {
-    fail("{}: names and metadata must be UTF-8, got {}", subject, in_quotes(text));
+    return base::Json(text).dump();
+  } catch (const base::Json::exception&) {
+    base::fail("{}: names and metadata must be UTF-8, got {}", subject, base::in_quotes(text));
   }
 }
 
@@ -43,12 +43,12 @@ size_t lay_out(std::vector<TensorInfo>& tensors, const std::string& subject) {
     const auto count = try_num_elements(tensor.shape);
     size_t bytes = 0;
     tensor.begin = end;
-    require(
+    base::require(
         count &&
             !__builtin_mul_overflow(static_cast<size_t>(*count), size_of(tensor.dtype), &bytes) &&
             !__builtin_add_overflow(end, bytes, &end),
         "{}: tensor {}: shape must hold sizes >= 0 that fit a file, got {}", subject,
-        in_quotes(tensor.name), to_string(tensor.shape));
+        base::in_quotes(tensor.name), to_string(tensor.shape));
     tensor.end = end;
   }
   return end;
@@ -57,24 +57,25 @@ size_t lay_out(std::vector<TensorInfo>& tensors, const std::string& subject) {
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : file_(std::make_shared<MappedFile>(path)) {
-  const std::string subject = printable(path.string());
+    : file_(std::make_shared<base::MappedFile>(path)) {
+  const std::string subject = base::printable(path.string());
   const auto bytes = file_->bytes();
-  const auto other =
-      mix_up({reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMixUpBytes)});
-  require(other.empty(), "{}: must be a safetensors file, got {}", subject, other);
-  require(bytes.size() >= kLengthBytes,
-          "{}: must be a safetensors file of at least {} bytes, got {}", subject, kLengthBytes,
-          bytes.size());
+  const auto other = base::mix_up(
+      {reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kMixUpBytes)});
+  base::require(other.empty(), "{}: must be a safetensors file, got {}", subject, other);
+  base::require(bytes.size() >= kLengthBytes,
+                "{}: must be a safetensors file of at least {} bytes, got {}", subject,
+                kLengthBytes, bytes.size());
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
-  require(length <= kMaxHeaderBytes,
-          "{}: must be a safetensors file, got a file of another kind; its header would be longer "
-          "than {} bytes",
-          subject, kMaxHeaderBytes);
-  require(length <= bytes.size() - kLengthBytes,
-          "{}: header must be {} bytes, as the file says, got {}; the file is cut off", subject,
-          length, bytes.size() - kLengthBytes);
+  base::require(
+      length <= kMaxHeaderBytes,
+      "{}: must be a safetensors file, got a file of another kind; its header would be longer "
+      "than {} bytes",
+      subject, kMaxHeaderBytes);
+  base::require(length <= bytes.size() - kLengthBytes,
+                "{}: header must be {} bytes, as the file says, got {}; the file is cut off",
+                subject, length, bytes.size() - kLengthBytes);
   const auto header = bytes.subspan(kLengthBytes, length);
   data_ = bytes.subspan(kLengthBytes + length);
 
@@ -93,9 +94,10 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
 }
 
 std::span<std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
-  require(tensor.begin <= tensor.end && tensor.end <= data_.size(),
-          "{}: tensor {} must be one of this file's, got [{}, {}]",
-          printable(file_->path().string()), in_quotes(tensor.name), tensor.begin, tensor.end);
+  base::require(tensor.begin <= tensor.end && tensor.end <= data_.size(),
+                "{}: tensor {} must be one of this file's, got [{}, {}]",
+                base::printable(file_->path().string()), base::in_quotes(tensor.name), tensor.begin,
+                tensor.end);
   return data_.subspan(tensor.begin, tensor.end - tensor.begin);
 }
 
@@ -107,7 +109,7 @@ std::string stored_digest(const SafetensorsFile& file) {
 std::string digest_of(std::span<const std::byte> data,
                       const std::function<void(size_t)>& progress) {
   constexpr size_t kStep = size_t{16} << 20;
-  Digest digest;
+  base::Digest digest;
   for (size_t done = 0; done < data.size();) {
     const auto piece = data.subspan(done, std::min(kStep, data.size() - done));
     digest.update(piece);
@@ -119,12 +121,12 @@ std::string digest_of(std::span<const std::byte> data,
 
 struct SafetensorsWriter::Impl {
   explicit Impl(const std::filesystem::path& path)
-      : subject(printable(path.string())), file(path) {}
+      : subject(base::printable(path.string())), file(path) {}
 
   std::string subject;
-  AtomicFile file;
+  base::AtomicFile file;
   size_t data_bytes = 0, written = 0, data_offset = 0;
-  std::unique_ptr<Digest> digest;
+  std::unique_ptr<base::Digest> digest;
   size_t digest_offset = 0;  // in the file, of its text
 
   // "__metadata__" and its map, sorted; notes where the digest's text will stand.
@@ -147,8 +149,8 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   Impl& impl = *impl_;
   impl.data_bytes = lay_out(tensors, impl.subject);
   if (digest) {
-    impl.digest = std::make_unique<Digest>();
-    metadata[std::string(kDigestName)] = std::string(Digest::kTextSize, '0');
+    impl.digest = std::make_unique<base::Digest>();
+    metadata[std::string(kDigestName)] = std::string(base::Digest::kTextSize, '0');
   }
 
   std::string header = "{";
@@ -162,8 +164,8 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   header.append((kAlignment - used % kAlignment) % kAlignment, ' ');
 
   // Whatever would be refused on reading (a name twice, a rank of nine) is refused before writing.
-  require(header.size() <= kMaxHeaderBytes, "{}: header must be at most {} bytes, got {}",
-          impl.subject, kMaxHeaderBytes, header.size());
+  base::require(header.size() <= kMaxHeaderBytes, "{}: header must be at most {} bytes, got {}",
+                impl.subject, kMaxHeaderBytes, header.size());
   parse_safetensors_header(header, impl.data_bytes, impl.subject);
 
   const uint64_t length = header.size();
@@ -176,8 +178,9 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   Impl& impl = *impl_;
-  require(bytes.size() <= impl.data_bytes - impl.written,
-          "{}: data must be {} bytes for its tensors, got more", impl.subject, impl.data_bytes);
+  base::require(bytes.size() <= impl.data_bytes - impl.written,
+                "{}: data must be {} bytes for its tensors, got more", impl.subject,
+                impl.data_bytes);
   impl.file.write(bytes);
   if (impl.digest) impl.digest->update(bytes);
   impl.written += bytes.size();
@@ -187,10 +190,11 @@ size_t SafetensorsWriter::data_offset() const { return impl_->data_offset; }
 
 void SafetensorsWriter::commit() {
   Impl& impl = *impl_;
-  require(impl.written == impl.data_bytes, "{}: data must be {} bytes for its tensors, got {}",
-          impl.subject, impl.data_bytes, impl.written);
+  base::require(impl.written == impl.data_bytes,
+                "{}: data must be {} bytes for its tensors, got {}", impl.subject, impl.data_bytes,
+                impl.written);
   if (impl.digest) impl.file.overwrite(impl.digest_offset, impl.digest->text());
   impl.file.commit();
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -15,7 +15,7 @@
 #include "bmojo/base/file.h"
 #include "bmojo/model/dtype.h"
 
-namespace bmojo {
+namespace bmojo::model {
 
 struct TensorInfo {
   std::string name;
@@ -36,10 +36,10 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   std::span<std::byte> bytes(const TensorInfo& tensor) const;
   std::span<std::byte> data() const { return data_; }  // every tensor, in file order
-  std::shared_ptr<MappedFile> mapping() const { return file_; }
+  std::shared_ptr<base::MappedFile> mapping() const { return file_; }
 
  private:
-  std::shared_ptr<MappedFile> file_;
+  std::shared_ptr<base::MappedFile> file_;
   std::span<std::byte> data_;
   std::deque<TensorInfo> tensors_;
   std::map<std::string, std::string> metadata_;
@@ -72,4 +72,4 @@ class SafetensorsWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace bmojo
+}  // namespace bmojo::model

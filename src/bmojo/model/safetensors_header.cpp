@@ -9,7 +9,7 @@
 #include "bmojo/base/json.h"
 #include "bmojo/base/printable.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 constexpr size_t kMaxTensors = 1'000'000;
@@ -27,8 +27,9 @@ void check_token_lengths(std::string_view text, const std::string& subject) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char byte = text[i];
     const size_t limit = in_string ? kMaxString : kMaxBetweenMarks;
-    require(i - start <= limit, "{}: header must hold at most {} bytes {}, got more at byte {}",
-            subject, limit, in_string ? "in a string" : "between two marks", start + 1);
+    base::require(i - start <= limit,
+                  "{}: header must hold at most {} bytes {}, got more at byte {}", subject, limit,
+                  in_string ? "in a string" : "between two marks", start + 1);
     if (in_string && byte == '\\') {
       ++i;
     } else if (byte == '"') {
@@ -43,7 +44,7 @@ void check_token_lengths(std::string_view text, const std::string& subject) {
 
 // A header nests in one way only, so the place alone says what may come, and no depth can build up:
 // {"__metadata__": {name: string}, tensor: {"dtype": string, "shape": [n], "data_offsets": [n, n]}}
-class HeaderReader final : public JsonEvents {
+class HeaderReader final : public base::JsonEvents {
  public:
   using JsonEvents::JsonEvents;
 
@@ -58,10 +59,10 @@ class HeaderReader final : public JsonEvents {
     if (place_ != Place::numbers) unexpected(fmt::to_string(value));
     const size_t limit = field_ == kShape ? kMaxRank : 2;
     if (num_numbers_ == limit) {
-      fail("{} must hold at most {} numbers, got more", where(), limit);
+      base::fail("{} must hold at most {} numbers, got more", where(), limit);
     }
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      fail("{} must hold numbers below 2^63, got {}", where(), value);
+      base::fail("{} must hold numbers below 2^63, got {}", where(), value);
     }
     numbers_[num_numbers_++] = static_cast<int64_t>(value);
     return true;
@@ -73,7 +74,7 @@ class HeaderReader final : public JsonEvents {
     } else if (place_ == Place::tensor && field_ == kDtype) {
       set_dtype(value);
     } else {
-      unexpected(in_quotes(value));
+      unexpected(base::in_quotes(value));
     }
     return true;
   }
@@ -85,10 +86,12 @@ class HeaderReader final : public JsonEvents {
     }
     if (place_ == Place::metadata) {
       if (header_.metadata.contains(name)) {
-        fail("{}: __metadata__: {} must appear once, got it twice", subject(), in_quotes(name));
+        base::fail("{}: __metadata__: {} must appear once, got it twice", subject(),
+                   base::in_quotes(name));
       }
-      require(header_.metadata.size() < kMaxMetadata,
-              "{}: __metadata__ must hold at most {} names, got more", subject(), kMaxMetadata);
+      base::require(header_.metadata.size() < kMaxMetadata,
+                    "{}: __metadata__ must hold at most {} names, got more", subject(),
+                    kMaxMetadata);
     }
     name_ = name;
     return true;
@@ -98,12 +101,12 @@ class HeaderReader final : public JsonEvents {
     if (place_ == Place::outside) {
       place_ = Place::header;
     } else if (place_ == Place::header && name_ == "__metadata__") {
-      require(!std::exchange(metadata_seen_, true),
-              "{}: __metadata__ must appear once, got it twice", subject());
+      base::require(!std::exchange(metadata_seen_, true),
+                    "{}: __metadata__ must appear once, got it twice", subject());
       place_ = Place::metadata;
     } else if (place_ == Place::header) {
-      require(header_.tensors.size() < kMaxTensors, "{}: must hold at most {} tensors, got more",
-              subject(), kMaxTensors);
+      base::require(header_.tensors.size() < kMaxTensors,
+                    "{}: must hold at most {} tensors, got more", subject(), kMaxTensors);
       header_.tensors.push_back({.name = name_, .dtype = Dtype::u8, .shape = {}});
       fields_seen_ = 0;
       place_ = Place::tensor;
@@ -117,7 +120,7 @@ class HeaderReader final : public JsonEvents {
     if (place_ == Place::tensor) {
       for (const unsigned field : {kDtype, kShape, kOffsets}) {
         if ((fields_seen_ & field) == 0) {
-          fail("{}: {} must be given, got none", tensor(), name_of_field(field));
+          base::fail("{}: {} must be given, got none", tensor(), name_of_field(field));
         }
       }
     }
@@ -138,12 +141,13 @@ class HeaderReader final : public JsonEvents {
       last.shape.assign(numbers_.begin(), numbers_.begin() + num_numbers_);
     } else {
       if (num_numbers_ != 2) {
-        fail("{} must be two numbers [begin, end], got {}", where(), num_numbers_);
+        base::fail("{} must be two numbers [begin, end], got {}", where(), num_numbers_);
       }
       last.begin = static_cast<size_t>(numbers_[0]);
       last.end = static_cast<size_t>(numbers_[1]);
       if (last.begin > last.end) {
-        fail("{} must not end before they begin, got [{}, {}]", where(), last.begin, last.end);
+        base::fail("{} must not end before they begin, got [{}, {}]", where(), last.begin,
+                   last.end);
       }
     }
     place_ = Place::tensor;
@@ -158,46 +162,51 @@ class HeaderReader final : public JsonEvents {
     return field == kDtype ? "dtype" : field == kShape ? "shape" : "data_offsets";
   }
 
-  std::string tensor() const { return fmt::format("{}: tensor {}", subject(), in_quotes(name_)); }
+  std::string tensor() const {
+    return fmt::format("{}: tensor {}", subject(), base::in_quotes(name_));
+  }
   std::string where() const { return fmt::format("{}: {}", tensor(), name_of_field(field_)); }
 
   [[noreturn]] void unexpected(std::string_view got) const {
-    const std::string value = printable(got, 80);
-    if (place_ == Place::outside) fail("{}: header must be an object, got {}", subject(), value);
+    const std::string value = base::printable(got, 80);
+    if (place_ == Place::outside)
+      base::fail("{}: header must be an object, got {}", subject(), value);
     if (place_ == Place::metadata) {
-      fail("{}: __metadata__: {} must be a string, got {}", subject(), in_quotes(name_), value);
+      base::fail("{}: __metadata__: {} must be a string, got {}", subject(), base::in_quotes(name_),
+                 value);
     }
     if (place_ == Place::header && name_ == "__metadata__") {
-      fail("{}: __metadata__ must be an object of strings, got {}", subject(), value);
+      base::fail("{}: __metadata__ must be an object of strings, got {}", subject(), value);
     }
     if (place_ == Place::header) {
-      fail("{}: must be an object of dtype, shape and data_offsets, got {}", tensor(), value);
+      base::fail("{}: must be an object of dtype, shape and data_offsets, got {}", tensor(), value);
     }
-    if (field_ == kDtype) fail("{} must be a string, got {}", where(), value);
-    fail("{} must be a list of integers >= 0, got {}", where(), value);
+    if (field_ == kDtype) base::fail("{} must be a string, got {}", where(), value);
+    base::fail("{} must be a list of integers >= 0, got {}", where(), value);
   }
 
   void set_field(std::string_view name) {
     for (const Field field : {kDtype, kShape, kOffsets}) {
       if (name != name_of_field(field)) continue;
       if ((fields_seen_ & field) != 0) {
-        fail("{}: {} must appear once, got it twice", tensor(), name);
+        base::fail("{}: {} must appear once, got it twice", tensor(), name);
       }
       fields_seen_ |= field;
       field_ = field;
       return;
     }
-    fail("{}: must hold only dtype, shape and data_offsets, got {}", tensor(), in_quotes(name));
+    base::fail("{}: must hold only dtype, shape and data_offsets, got {}", tensor(),
+               base::in_quotes(name));
   }
 
   void set_dtype(std::string_view name) {
     try {
       header_.tensors.back().dtype = dtype_of(name);
-    } catch (const Error& error) {
-      fail("{}: {}", tensor(), error.what());
+    } catch (const base::Error& error) {
+      base::fail("{}: {}", tensor(), error.what());
     }
     if (name_of(header_.tensors.back().dtype) != name) {
-      fail("{} must be in capitals, got {}", where(), in_quotes(name));
+      base::fail("{} must be in capitals, got {}", where(), base::in_quotes(name));
     }
   }
 
@@ -217,13 +226,13 @@ void check_size(const TensorInfo& tensor, const std::string& subject) {
   size_t bytes = 0;
   if (!count ||
       __builtin_mul_overflow(static_cast<size_t>(*count), size_of(tensor.dtype), &bytes)) {
-    fail("{}: tensor {}: shape must have a product that fits 64 bits, got {}", subject,
-         in_quotes(tensor.name), to_string(tensor.shape));
+    base::fail("{}: tensor {}: shape must have a product that fits 64 bits, got {}", subject,
+               base::in_quotes(tensor.name), to_string(tensor.shape));
   }
   if (tensor.end - tensor.begin != bytes) {
-    fail("{}: tensor {}: data_offsets must span {} bytes, as {} {} takes, got [{}, {}]", subject,
-         in_quotes(tensor.name), bytes, name_of(tensor.dtype), to_string(tensor.shape),
-         tensor.begin, tensor.end);
+    base::fail("{}: tensor {}: data_offsets must span {} bytes, as {} {} takes, got [{}, {}]",
+               subject, base::in_quotes(tensor.name), bytes, name_of(tensor.dtype),
+               to_string(tensor.shape), tensor.begin, tensor.end);
   }
 }
 
@@ -239,13 +248,13 @@ void check_layout(std::deque<TensorInfo>& tensors, size_t data_bytes, const std:
       const std::string rule =
           tensor.begin < end ? fmt::format("not overlap the tensor before, which ends at {}", end)
                              : fmt::format("leave no gap after byte {}", end);
-      fail("{}: tensor {}: data_offsets must {}, got [{}, {}]", subject, in_quotes(tensor.name),
-           rule, tensor.begin, tensor.end);
+      base::fail("{}: tensor {}: data_offsets must {}, got [{}, {}]", subject,
+                 base::in_quotes(tensor.name), rule, tensor.begin, tensor.end);
     }
     end = tensor.end;
   }
-  require(end == data_bytes, "{}: data must be {} bytes for its tensors, got {}{}", subject, end,
-          data_bytes, data_bytes < end ? "; the file is cut off" : "");
+  base::require(end == data_bytes, "{}: data must be {} bytes for its tensors, got {}{}", subject,
+                end, data_bytes, data_bytes < end ? "; the file is cut off" : "");
 }
 
 void sort_by_name(std::deque<TensorInfo>& tensors) {
@@ -259,7 +268,8 @@ void check_names(const std::deque<TensorInfo>& tensors, const std::string& subje
       std::adjacent_find(tensors.begin(), tensors.end(),
                          [](const TensorInfo& a, const TensorInfo& b) { return a.name == b.name; });
   if (twice != tensors.end()) {
-    fail("{}: tensor {} must appear once, got it twice", subject, in_quotes(twice->name));
+    base::fail("{}: tensor {} must appear once, got it twice", subject,
+               base::in_quotes(twice->name));
   }
 }
 
@@ -267,16 +277,17 @@ void check_names(const std::deque<TensorInfo>& tensors, const std::string& subje
 
 SafetensorsHeader parse_safetensors_header(std::string_view text, size_t data_bytes,
                                            const std::string& subject) {
-  require(!text.empty() && text.front() == '{', "{}: header must start with '{{', got {}", subject,
-          text.empty() ? "nothing" : in_quotes(text.substr(0, 1)));
+  base::require(!text.empty() && text.front() == '{', "{}: header must start with '{{', got {}",
+                subject, text.empty() ? "nothing" : base::in_quotes(text.substr(0, 1)));
   // The format pads with spaces alone; JSON would let other blanks through.
   text = text.substr(0, text.find_last_not_of(' ') + 1);
   const bool padded_otherwise = std::string_view("\t\r\n").find(text.back()) != text.npos;
-  require(!padded_otherwise, "{}: header must be padded with spaces, got another blank", subject);
+  base::require(!padded_otherwise, "{}: header must be padded with spaces, got another blank",
+                subject);
   check_token_lengths(text, subject);
 
   HeaderReader reader(subject);
-  parse_json(text, reader);
+  base::parse_json(text, reader);
   SafetensorsHeader header = reader.take();
   // Names first: a tensor given twice also overlaps itself, and that would say less.
   sort_by_name(header.tensors);
@@ -286,4 +297,4 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, size_t data_by
   return header;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -8,7 +8,7 @@
 
 #include "bmojo/model/safetensors.h"
 
-namespace bmojo {
+namespace bmojo::model {
 
 inline constexpr size_t kMaxHeaderBytes = 100'000'000;
 
@@ -22,4 +22,4 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(std::string_view text, size_t data_bytes,
                                            const std::string& subject);
 
-}  // namespace bmojo
+}  // namespace bmojo::model

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 void add_ssm(std::vector<TensorSpec>& out, const std::string& at, const Config& c,
@@ -80,4 +80,4 @@ int64_t count_parameters_without_embeddings(const Config& config) {
   return count_parameters(config) - tables * config.vocab_size * config.hidden_size;
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

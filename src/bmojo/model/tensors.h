@@ -7,7 +7,7 @@
 #include "bmojo/model/config.h"
 #include "bmojo/model/dtype.h"
 
-namespace bmojo {
+namespace bmojo::model {
 
 // How a fresh weight is drawn.
 enum class Init {
@@ -34,4 +34,4 @@ std::vector<TensorSpec> tensor_specs(const Config& config);
 int64_t count_parameters(const Config& config);
 int64_t count_parameters_without_embeddings(const Config& config);
 
-}  // namespace bmojo
+}  // namespace bmojo::model

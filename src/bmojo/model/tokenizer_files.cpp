@@ -3,7 +3,7 @@
 #include "bmojo/base/file.h"
 #include "bmojo/base/input.h"
 
-namespace bmojo {
+namespace bmojo::model {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;
@@ -20,13 +20,13 @@ TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const auto name = entry.path().filename().string();
     if (is_tokenizer_file(name) && entry.is_regular_file())
-      files[name] = read_text(entry.path(), kMostBytes);
+      files[name] = base::read_text(entry.path(), kMostBytes);
   }
   return files;
 }
 
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to) {
-  for (const auto& [name, text] : read_tokenizer_files(from)) write_text(to / name, text);
+  for (const auto& [name, text] : read_tokenizer_files(from)) base::write_text(to / name, text);
 }
 
-}  // namespace bmojo
+}  // namespace bmojo::model

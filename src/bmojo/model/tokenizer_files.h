@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-namespace bmojo {
+namespace bmojo::model {
 
 // The tokenizer's files of a checkpoint by name, as bytes: tokenizer.*, tokenizer_config.json,
 // special_tokens_map.json, vocab.json and merges.txt. They go wherever the model goes.
@@ -12,4 +12,4 @@ using TokenizerFiles = std::map<std::string, std::string>;
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder);
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
-}  // namespace bmojo
+}  // namespace bmojo::model

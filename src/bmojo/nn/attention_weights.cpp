@@ -41,12 +41,12 @@ at::Tensor with_values_of(Memory memory, const AttentionInput& in, const at::Ten
 }  // namespace
 
 at::Tensor attention_part(const AttentionInput& in, const QueryRuns& runs, Memory memory) {
-  require(in.q.defined(), "attention_part: attention must be kept by its call, got none");
+  base::require(in.q.defined(), "attention_part: attention must be kept by its call, got none");
   return with_values_of(memory, in, in.pool, runs);
 }
 
 at::Tensor attention_share(const AttentionInput& in, const QueryRuns& runs, Memory memory) {
-  require(in.q.defined(), "attention_share: attention must be kept by its call, got none");
+  base::require(in.q.defined(), "attention_share: attention must be kept by its call, got none");
   auto ones = in.pool.clone();
   ones.select(1, 1).fill_(1);
   return with_values_of(memory, in, ones, runs).select(-1, 0);
@@ -54,8 +54,8 @@ at::Tensor attention_share(const AttentionInput& in, const QueryRuns& runs, Memo
 
 AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t sequence,
                                    int64_t column) {
-  require(in.q.defined(), "attention_weights: attention must be kept by its call, got none");
-  require(
+  base::require(in.q.defined(), "attention_weights: attention must be kept by its call, got none");
+  base::require(
       sequence >= 0 && sequence < layout.batch && column >= 0 && column < layout.lengths[sequence],
       "attention_weights: row and column must name a token of the call, got {} and {}", sequence,
       column);

@@ -111,7 +111,7 @@ class TorchLanguageModel : public eval::LanguageModel {
  public:
   explicit TorchLanguageModel(Model model) : model_(std::move(model)) {}
 
-  const Config& config() const override { return model_.config(); }
+  const model::Config& config() const override { return model_.config(); }
   std::unique_ptr<eval::Memory> begin() const override { return std::make_unique<StateMemory>(); }
 
   void forward(std::span<const eval::Reading> readings, float* hidden,
@@ -132,7 +132,7 @@ class TorchLanguageModel : public eval::LanguageModel {
     std::copy_n(y.data_ptr<float>(), y.numel(), out);
   }
 
-  void parallel(int64_t n, const FunctionRef<void(int64_t)>& task) const override {
+  void parallel(int64_t n, const base::FunctionRef<void(int64_t)>& task) const override {
     parallel_for(n, task);
   }
 

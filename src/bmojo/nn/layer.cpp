@@ -53,9 +53,9 @@ KeyList joined(std::initializer_list<KeyList> memories) {
 
 }  // namespace
 
-Layer::Layer(const Config& config, int64_t index, const Lookup& lookup)
+Layer::Layer(const model::Config& config, int64_t index, const Lookup& lookup)
     : config_(config), index_(index), kind_(config.kind(index)) {
-  LayerWeights<at::Tensor>::visit(w_, [&](const char* leaf, at::Tensor& weight) {
+  model::LayerWeights<at::Tensor>::visit(w_, [&](const char* leaf, at::Tensor& weight) {
     weight = lookup(leaf);
     if (weight.defined()) parameters_.push_back(weight);
   });
@@ -119,7 +119,7 @@ Layer::Mapped Layer::map(const at::Tensor& u) const {
 
 Layer::Fading Layer::ssm(at::Tensor xz, const Layout& layout, const LayerState& state,
                          const LayerCall& call) const {
-  if (kind_ == LayerKind::attention) return {};
+  if (kind_ == model::LayerKind::attention) return {};
   const int64_t E = config_.ssm_inner_size, N = config_.ssm_state_size, R = config_.ssm_dt_rank;
   const auto parts = xz.split(E, -1);
   // x̄ = silu(Σ_i tap_i ⊙ x_{t-i} + bias)
@@ -172,9 +172,9 @@ Layer::Pool Layer::gather(at::Tensor k, at::Tensor v, const at::Tensor& y, const
                           const LayerState& state) const {
   if (!attends()) return {};
   const int64_t B = layout.batch, W = layout.window_rows_in;
-  require(state.window.size(1) == W,
-          "forward: state must hold {} window rows, got {}; keep the window it was made with", W,
-          state.window.size(1));
+  base::require(state.window.size(1) == W,
+                "forward: state must hold {} window rows, got {}; keep the window it was made with",
+                W, state.window.size(1));
   const auto kv = key_value(k, v, layout.angles);
   k.reset(), v.reset();  // what they hold is now in kv
   std::vector<at::Tensor> parts = {at::zeros_like(kv[0].narrow(0, 0, 1)),
@@ -206,9 +206,9 @@ Layer::Eidetic Layer::select(const at::Tensor& epsilon, const Pool& pool, const 
                              const LayerState& state, const LayerCall& call) const {
   if (!remembers()) return {};
   const int64_t B = layout.batch, w = config_.window, held = state.frozen.position.size(1);
-  require(held <= config_.eidetic_tokens,
-          "forward: state must hold at most {} eidetic tokens, got {}; start a new one",
-          config_.eidetic_tokens, held);
+  base::require(held <= config_.eidetic_tokens,
+                "forward: state must hold at most {} eidetic tokens, got {}; start a new one",
+                config_.eidetic_tokens, held);
   const auto ids = call.tokens.defined() ? call.tokens : at::full_like(layout.positions, -1);
   const auto all = gather_candidates(state, layout, epsilon, ids, pool.first);
   const auto chosen = nn::select(all, {config_.eidetic_rule, index_, call.selection}, layout, w,
@@ -278,7 +278,7 @@ AttentionInput Layer::attend(const at::Tensor& q, const Pool& pool, const Eideti
 at::Tensor Layer::mix(const at::Tensor& attended, const at::Tensor& y, const Layout& layout) const {
   if (!attends()) return y;
   const auto change = linear_map(attended.view({layout.batch, layout.length, -1}), w_.o);
-  return kind_ == LayerKind::bmojo && config_.fading_residual ? change + y : change;
+  return kind_ == model::LayerKind::bmojo && config_.fading_residual ? change + y : change;
 }
 
 // x + change, and SwiGLU of its norm
@@ -292,9 +292,10 @@ at::Tensor Layer::add_mlp(const at::Tensor& x, const at::Tensor& change) const {
 // k_f, v_f = W_k n(y), W_v n(y), only where a chunk or a window will read them.
 at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
                               const LayerState& state) const {
-  require(state.fading.size(1) == layout.fading_rows,
-          "forward: state must hold {} fading rows, got {}; keep the window and fading_tokens",
-          layout.fading_rows, state.fading.size(1));
+  base::require(
+      state.fading.size(1) == layout.fading_rows,
+      "forward: state must hold {} fading rows, got {}; keep the window and fading_tokens",
+      layout.fading_rows, state.fading.size(1));
   const auto y_f =
       rms_norm(take_rows(y.flatten(0, 1), layout.fading_token), w_.fading_norm, config_.norm_eps);
   Angles angles;
@@ -310,11 +311,11 @@ LayerState Layer::initial_state(int64_t B) const {
   const auto wide = options.dtype(compute_type(w_.norm)), whole = options.dtype(torch::kLong);
   const int64_t G = config_.num_kv_heads, d = config_.head_size;
   LayerState state;
-  if (kind_ != LayerKind::attention) {
+  if (kind_ != model::LayerKind::attention) {
     state.conv_tail = at::zeros({B, config_.ssm_conv_taps - 1, config_.ssm_inner_size}, options);
     state.ssm = at::zeros({B, config_.ssm_inner_size, config_.ssm_state_size}, wide);
   }
-  if (kind_ != LayerKind::ssm) state.window = at::zeros({B, 0, 2, G, d}, options);
+  if (kind_ != model::LayerKind::ssm) state.window = at::zeros({B, 0, 2, G, d}, options);
   if (fades()) {
     const Layout one(config_, Sequences{1, 1, {}, {}}, {}, options);
     state.fading = at::zeros({B, one.fading_rows, 2, G, d}, options);

@@ -46,7 +46,7 @@ struct LayerOutput {
 // One layer of any kind: B'MOJO, SSM or attention, with or without an MLP.
 class Layer {
  public:
-  Layer(const Config& config, int64_t index, const Lookup& weight);
+  Layer(const model::Config& config, int64_t index, const Lookup& weight);
 
   // x [B, L, D]
   LayerOutput forward(const at::Tensor& x, const Layout& layout, const LayerState& state,
@@ -104,15 +104,15 @@ class Layer {
   at::Tensor heads(const at::Tensor& x) const;  // [..., heads · d] -> [..., heads, d]
   at::Tensor key_value(const at::Tensor& k, const at::Tensor& v, const Angles& angles) const;
 
-  bool attends() const { return kind_ != LayerKind::ssm; }
-  bool remembers() const { return kind_ == LayerKind::bmojo && config_.eidetic_tokens > 0; }
-  bool fades() const { return kind_ == LayerKind::bmojo && config_.fading_tokens > 0; }
+  bool attends() const { return kind_ != model::LayerKind::ssm; }
+  bool remembers() const { return kind_ == model::LayerKind::bmojo && config_.eidetic_tokens > 0; }
+  bool fades() const { return kind_ == model::LayerKind::bmojo && config_.fading_tokens > 0; }
 
-  Config config_;
+  model::Config config_;
   int64_t index_;
-  LayerKind kind_;
+  model::LayerKind kind_;
   std::vector<at::Tensor> parameters_;
-  LayerWeights<at::Tensor> w_;
+  model::LayerWeights<at::Tensor> w_;
 };
 
 }  // namespace bmojo::nn

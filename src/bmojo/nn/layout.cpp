@@ -46,7 +46,7 @@ MemoryKeys list_keys(const std::vector<Piece>& pieces, int64_t num_keys, at::Dev
 
 // Builds the parts of a Layout one after the other, over what they share.
 struct Builder {
-  const Config& config;
+  const model::Config& config;
   const at::Device device;
   Layout& out;
   const int64_t B = out.batch, L = out.length;
@@ -142,7 +142,7 @@ void Builder::fading() {
 
 }  // namespace
 
-Layout::Layout(const Config& config, const Sequences& sequences, const Cursor& cursor,
+Layout::Layout(const model::Config& config, const Sequences& sequences, const Cursor& cursor,
                const at::TensorOptions& like)
     : memory::Pieces(memory::cut_into_pieces(sequences, cursor, memory::window_of(config.window))) {
   const auto device = like.device();
@@ -155,7 +155,7 @@ Layout::Layout(const Config& config, const Sequences& sequences, const Cursor& c
   Builder builder{config, device, *this};
   builder.queries();
   builder.window();
-  if (!config.has(LayerKind::bmojo)) return;
+  if (!config.has(model::LayerKind::bmojo)) return;
   if (config.fading_tokens > 0) builder.fading();
   int64_t longest = 0;
   for (const auto& piece : pieces) longest = std::max(longest, piece.position + piece.count);

@@ -30,7 +30,7 @@ struct MemoryKeys : KeyList {
 // needed, so the layer runs on any device.
 struct Layout : memory::Pieces {
   // `like`: the device of all, and the type of what is computed here.
-  Layout(const Config& config, const Sequences& sequences, const Cursor& cursor,
+  Layout(const model::Config& config, const Sequences& sequences, const Cursor& cursor,
          const at::TensorOptions& like);
 
   int64_t window_rows_in = 0, window_rows_out = 0;  // of the incoming and the outgoing state

@@ -17,8 +17,10 @@ namespace {
 
 const at::Tensor kNone;
 
-at::ScalarType scalar_type(Dtype dtype) {
-  return dtype == Dtype::f32 ? at::kFloat : dtype == Dtype::bf16 ? at::kBFloat16 : at::kHalf;
+at::ScalarType scalar_type(model::Dtype dtype) {
+  return dtype == model::Dtype::f32    ? at::kFloat
+         : dtype == model::Dtype::bf16 ? at::kBFloat16
+                                       : at::kHalf;
 }
 
 }  // namespace
@@ -35,20 +37,20 @@ State detach(const State& state) {
   return out;
 }
 
-Parameters fresh_parameters(const Config& config, uint64_t seed) {
+Parameters fresh_parameters(const model::Config& config, uint64_t seed) {
   auto parameters = empty_parameters(config, at::kFloat);
-  const auto specs = tensor_specs(config);
+  const auto specs = model::tensor_specs(config);
   for (size_t i = 0; i < specs.size(); ++i) {
     const auto& tensor = parameters[i].second;
-    fill_fresh(config, specs[i], seed, 0,
-               {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())});
+    model::fill_fresh(config, specs[i], seed, 0,
+                      {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())});
   }
   return parameters;
 }
 
-Parameters load_parameters(const Checkpoint& checkpoint) {
+Parameters load_parameters(const model::Checkpoint& checkpoint) {
   Parameters parameters;
-  for (const auto& spec : tensor_specs(checkpoint.config)) {
+  for (const auto& spec : model::tensor_specs(checkpoint.config)) {
     const auto [file, info] = checkpoint.tensors.at(spec.name, spec.shape);
     // The mapping lives as long as a tensor over it does.
     auto tensor = torch::from_blob(
@@ -59,9 +61,9 @@ Parameters load_parameters(const Checkpoint& checkpoint) {
   return parameters;
 }
 
-Parameters empty_parameters(const Config& config, const at::TensorOptions& options) {
+Parameters empty_parameters(const model::Config& config, const at::TensorOptions& options) {
   Parameters parameters;
-  for (const auto& spec : tensor_specs(config))
+  for (const auto& spec : model::tensor_specs(config))
     parameters.emplace_back(spec.name, at::empty(spec.shape, options));
   return parameters;
 }
@@ -79,7 +81,7 @@ static void choose_vector_functions() {
   static_cast<void>(chosen);
 }
 
-Model::Model(Config config, Parameters parameters)
+Model::Model(model::Config config, Parameters parameters)
     : config_(std::move(config)), parameters_(std::move(parameters)) {
   choose_vector_functions();
   for (int64_t i = 0; i < config_.num_layers; ++i)
@@ -94,14 +96,14 @@ const at::Tensor& Model::parameter(const std::string& name) const {
 }
 
 Output Model::forward(const at::Tensor& ids, const State& state, const CallOptions& call) const {
-  require(ids.dim() == 2 && ids.scalar_type() == at::kLong,
-          "forward: ids must be int64 [B, L], got {} with {} dimensions",
-          c10::toString(ids.scalar_type()), ids.dim());
+  base::require(ids.dim() == 2 && ids.scalar_type() == at::kLong,
+                "forward: ids must be int64 [B, L], got {} with {} dimensions",
+                c10::toString(ids.scalar_type()), ids.dim());
   if (!ids.is_meta() && ids.numel() > 0) {
     const auto [low, high] = at::aminmax(ids);
-    require(low.item<int64_t>() >= 0 && high.item<int64_t>() < config_.vocab_size,
-            "forward: ids must be from 0 to {}, got {} to {}", config_.vocab_size - 1,
-            low.item<int64_t>(), high.item<int64_t>());
+    base::require(low.item<int64_t>() >= 0 && high.item<int64_t>() < config_.vocab_size,
+                  "forward: ids must be from 0 to {}, got {} to {}", config_.vocab_size - 1,
+                  low.item<int64_t>(), high.item<int64_t>());
   }
   const auto x = take_rows(parameter("embedding.weight"), ids.flatten()).unflatten(0, ids.sizes());
   return forward_embedded(x, ids, state, call);
@@ -111,11 +113,11 @@ Output Model::forward_embedded(const at::Tensor& x, const at::Tensor& ids, const
                                const CallOptions& call) const {
   const Sequences sequences{x.size(0), x.size(1), call.lengths, call.documents};
   const auto layout = std::make_shared<const Layout>(config_, sequences, state.cursor, x.options());
-  require(state.layers.empty() || state.layers.size() == layers_.size(),
-          "forward: state must have {} layers, got {}", layers_.size(), state.layers.size());
-  require(call.selections.empty() || call.selections.size() == layers_.size(),
-          "forward: selections must be one a layer = {}, got {}", layers_.size(),
-          call.selections.size());
+  base::require(state.layers.empty() || state.layers.size() == layers_.size(),
+                "forward: state must have {} layers, got {}", layers_.size(), state.layers.size());
+  base::require(call.selections.empty() || call.selections.size() == layers_.size(),
+                "forward: selections must be one a layer = {}, got {}", layers_.size(),
+                call.selections.size());
   Output out{.hidden = x,
              .state = {layout->next, {}},
              .innovations = {},

@@ -17,11 +17,11 @@ namespace bmojo::nn {
 using Parameters = std::vector<std::pair<std::string, at::Tensor>>;  // in file order
 
 // Fresh weights, the very ones `bmojo init` writes for this seed.
-Parameters fresh_parameters(const Config& config, uint64_t seed);
+Parameters fresh_parameters(const model::Config& config, uint64_t seed);
 // The weights of a checkpoint in fp32; f32 files are mapped, not copied.
-Parameters load_parameters(const Checkpoint& checkpoint);
+Parameters load_parameters(const model::Checkpoint& checkpoint);
 // Tensors without values, for shapes alone.
-Parameters empty_parameters(const Config& config, const at::TensorOptions& options);
+Parameters empty_parameters(const model::Config& config, const at::TensorOptions& options);
 
 // How a call's sequences are cut; empty fields as in Sequences.
 struct CallOptions {
@@ -49,7 +49,7 @@ struct Output {
 
 class Model {
  public:
-  Model(Config config, Parameters parameters);
+  Model(model::Config config, Parameters parameters);
 
   // ids [B, L] -> hidden states and the state after each sequence's last token. An empty state
   // starts every sequence afresh.
@@ -63,7 +63,7 @@ class Model {
   // Σ of -ln p(target) over the scored positions, times scale (linear_cross_entropy.h).
   at::Tensor loss(const at::Tensor& hidden, const at::Tensor& targets, double scale = 1) const;
 
-  const Config& config() const { return config_; }
+  const model::Config& config() const { return config_; }
   const Parameters& parameters() const { return parameters_; }
   const std::vector<Layer>& layers() const { return layers_; }
   const at::Tensor& parameter(const std::string& name) const;  // undefined where there is none
@@ -75,7 +75,7 @@ class Model {
  private:
   const at::Tensor& head() const;
 
-  Config config_;
+  model::Config config_;
   Parameters parameters_;
   std::vector<Layer> layers_;
 };

@@ -49,7 +49,7 @@ constexpr auto kNotHeld =
 at::Tensor keep_given(const at::Tensor& candidates, const at::Tensor& position,
                       const at::Tensor& wanted) {
   const auto match = wanted.unsqueeze(2) == position.gather(1, candidates).unsqueeze(1);
-  if (!match.is_meta()) require(match.any(2).all().item<bool>(), kNotHeld);
+  if (!match.is_meta()) base::require(match.any(2).all().item<bool>(), kNotHeld);
   return candidates.gather(1, match.to(torch::kByte).argmax(2));
 }
 
@@ -101,7 +101,7 @@ void find_given(const std::vector<int64_t>& candidates,
   int64_t place = 0;
   for (int64_t j = 0; j < wanted.size(0) && wanted[j] != kNowhere; ++j, ++place) {
     while (place < std::ssize(candidates) && position[candidates[place]] != wanted[j]) ++place;
-    require(place < std::ssize(candidates), kNotHeld);
+    base::require(place < std::ssize(candidates), kNotHeld);
     places.push_back(place);
   }
 }
@@ -205,13 +205,14 @@ Selection select(const Candidates& c, const Choice& choice, const Layout& layout
                  int64_t m) {
   torch::NoGradGuard choice_has_no_gradient;
   const auto& given = choice.given;
-  require(choice.rule != "oracle" || given.defined(),
-          "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; use "
-          "train --task or eval --task");
+  base::require(
+      choice.rule != "oracle" || given.defined(),
+      "forward: eidetic_rule=oracle must be told what to keep, got no task's sources; use "
+      "train --task or eval --task");
   if (given.defined()) {
     check_shape("forward", "selection", given, {std::ssize(layout.pieces), m});
-    require(given.scalar_type() == at::kLong, "forward: selection must be Long, got {}",
-            c10::toString(given.scalar_type()));
+    base::require(given.scalar_type() == at::kLong, "forward: selection must be Long, got {}",
+                  c10::toString(given.scalar_type()));
   }
   const auto by_rule = rank_of(c, choice);
   if (c.position.is_cpu() && !ReferenceOnly::active())
@@ -256,9 +257,9 @@ Selection select(const Candidates& c, const Choice& choice, const Layout& layout
 
 at::Tensor wanted_selection(const Layout& layout, const std::vector<std::vector<int64_t>>& wanted,
                             int64_t m) {
-  require(std::ssize(wanted) == layout.batch,
-          "forward: wanted must list positions for each sequence = {}, got {}", layout.batch,
-          wanted.size());
+  base::require(std::ssize(wanted) == layout.batch,
+                "forward: wanted must list positions for each sequence = {}, got {}", layout.batch,
+                wanted.size());
   const auto out = at::full({std::ssize(layout.pieces), m}, kNowhere, at::kLong);
   for (size_t i = 0; i < layout.pieces.size(); ++i) {
     const auto& piece = layout.pieces[i];

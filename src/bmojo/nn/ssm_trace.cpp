@@ -9,7 +9,7 @@ namespace {
 
 // Δ_t A, Δ_t = softplus(dt_t + dt_bias)
 at::Tensor exponents(const SsmTrace& ssm) {
-  require(ssm.dt.defined(), "poles: the SSM must be kept by its call, got none");
+  base::require(ssm.dt.defined(), "poles: the SSM must be kept by its call, got none");
   return at::softplus(ssm.dt + ssm.dt_bias).unsqueeze(-1) * ssm.A;
 }
 

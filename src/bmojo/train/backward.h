@@ -16,7 +16,7 @@ struct Segments {
 // The loss of a batch, times `scale`, its gradients added to those of the weights. Segments go one
 // after the other, the memories carried along: gradients flow through all of them and end at the
 // state that was carried in.
-double backward(const nn::Model& model, const Batch& batch, const Segments& segments, double scale,
-                nn::State& state);
+double backward(const nn::Model& model, const data::Batch& batch, const Segments& segments,
+                double scale, nn::State& state);
 
 }  // namespace bmojo::train

@@ -22,11 +22,12 @@ constexpr double kRuntimeBytes = 3e6;
 // windows of 64 and 512, 4 to 8 micro-batches.
 constexpr double kScattered = 1.4;
 
-double flops_of(const Config& config, const TrialShape& shape) {
-  return training_flops_per_token(config, shape.length()) * static_cast<double>(shape.tokens());
+double flops_of(const model::Config& config, const TrialShape& shape) {
+  return model::training_flops_per_token(config, shape.length()) *
+         static_cast<double>(shape.tokens());
 }
 
-double in_use() { return static_cast<double>(process_memory("RssAnon")); }
+double in_use() { return static_cast<double>(base::process_memory("RssAnon")); }
 
 // What is tried: a micro-batch made smaller, and if that is not enough fewer layers.
 struct TrialSize {
@@ -35,7 +36,7 @@ struct TrialSize {
 };
 
 // The smallest shape that says something of the whole, or a larger one that is cheap enough.
-TrialShape trial_shape(const Config& config, TrialShape shape, double most) {
+TrialShape trial_shape(const model::Config& config, TrialShape shape, double most) {
   while (flops_of(config, shape) > most) {
     TrialShape less = shape;
     if (less.sequences > 1)
@@ -51,14 +52,14 @@ TrialShape trial_shape(const Config& config, TrialShape shape, double most) {
 }
 
 // The kinds of layers repeat, so two depths tell of all others.
-int64_t period_of(const Config& config) {
+int64_t period_of(const model::Config& config) {
   return std::min<int64_t>(std::ranges::count(config.pattern, ',') + 1, config.num_layers);
 }
 
 // With `recompute`, what one layer needs for itself is a large part and does not follow the tokens:
 // few layers with all tokens say more than all layers with few. The first of them also holds what a
 // deeper one finds free, so more are tried where there are more.
-TrialSize trial_size(Config config, const TrialShape& whole, bool recompute) {
+TrialSize trial_size(model::Config config, const TrialShape& whole, bool recompute) {
   const auto shape = trial_shape(config, whole, kMostFlops);
   const int64_t all = config.num_layers, period = period_of(config);
   const int64_t few = recompute && 4 * period < all ? 4 * period : 2 * period;
@@ -76,11 +77,11 @@ struct Tried {
 
 // Two steps of the model, or of `num_layers` of it: then of half of them first, and what the other
 // half adds is added for all that are left out.
-Tried try_layers(const Config& config, const Source& source, const TrialShape& shape,
+Tried try_layers(const model::Config& config, const Source& source, const TrialShape& shape,
                  const TrialStep& step, int64_t num_layers) {
   const double before = in_use();
   const auto tried = [&](int64_t layers) {
-    Config part = config;
+    model::Config part = config;
     part.num_layers = layers;
     const auto trial = try_steps(part, source, shape, step);
     return Tried{in_use() - before, trial.seconds, trial.update_seconds, trial.scoring_seconds,
@@ -97,16 +98,16 @@ Tried try_layers(const Config& config, const Source& source, const TrialShape& s
           extended(&Tried::scoring_seconds), both.num_scored};
 }
 
-double loss_bytes(const Config& config, double num_scored) {
+double loss_bytes(const model::Config& config, double num_scored) {
   return std::min(4 * num_scored * static_cast<double>(config.vocab_size),
                   static_cast<double>(nn::loss_buffer_bytes(config.vocab_size)));
 }
 
 // Memories of a sequence that has read so many tokens.
-double memories_after(Config config, int64_t context, int64_t tokens) {
+double memories_after(model::Config config, int64_t context, int64_t tokens) {
   if (config.window > 0) config.window = std::clamp<int64_t>(config.window, 1, tokens);
   config.eidetic_tokens = std::min(config.eidetic_tokens, tokens);
-  return static_cast<double>(memory_bytes(config, context).total());
+  return static_cast<double>(memory::memory_bytes(config, context).total());
 }
 
 // Beside weights, moments and activations of one worker: buckets that gradients are summed in, and
@@ -117,7 +118,7 @@ double shared_bytes(const Job& job, int64_t tried, int64_t tokens) {
   const auto config = training_config(recipe, given);
   double carried = 0;
   if (plan.carries) {
-    const auto all = static_cast<double>(memory_bytes(config, recipe.context).total());
+    const auto all = static_cast<double>(memory::memory_bytes(config, recipe.context).total());
     carried = static_cast<double>(plan.num_micro) * all;
     if (tried > 0)
       carried -= static_cast<double>(tried) * memories_after(config, recipe.context, tokens);

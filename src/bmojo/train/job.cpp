@@ -29,28 +29,28 @@ void set_vocabulary(Job& job) {
   const bool follows = recipe.init_from.empty() && (job.task || !recipe.preset.empty());
   if (follows && !is_set(recipe, "vocab_size")) config.vocab_size = needed;
   if (job.task)
-    require(config.vocab_size == needed, "vocab_size: must be the task's = {}, got {}", needed,
-            config.vocab_size);
-  require(config.vocab_size >= needed, "vocab_size: must be at least the data's = {}, got {}",
-          needed, config.vocab_size);
+    base::require(config.vocab_size == needed, "vocab_size: must be the task's = {}, got {}",
+                  needed, config.vocab_size);
+  base::require(config.vocab_size >= needed, "vocab_size: must be at least the data's = {}, got {}",
+                needed, config.vocab_size);
   if (recipe.preset.empty()) return;
   if (!is_set(recipe, "bos_token_id")) config.bos_token_id = -1;
   if (!is_set(recipe, "eos_token_id"))
     config.eos_token_id = job.data ? job.data->end_of_document() : -1;
 }
 
-Config model_config(const Recipe& recipe) {
+model::Config model_config(const Recipe& recipe) {
   const bool from = !recipe.init_from.empty();
-  require(!from || (recipe.preset.empty() && recipe.config.empty()),
-          "--init-from: cannot be given with --preset or --config");
-  if (!from) return resolve(ModelChoice{recipe.preset, recipe.config, recipe.set});
-  auto config = load_config(checkpoint_folder(recipe.init_from));
-  apply_memory_settings(config, recipe.set);
+  base::require(!from || (recipe.preset.empty() && recipe.config.empty()),
+                "--init-from: cannot be given with --preset or --config");
+  if (!from) return model::resolve(model::ModelChoice{recipe.preset, recipe.config, recipe.set});
+  auto config = model::load_config(model::checkpoint_folder(recipe.init_from));
+  model::apply_memory_settings(config, recipe.set);
   return config;
 }
 
 std::string weights_digest(const Recipe& recipe) {
-  return digest_of(TensorFolder(checkpoint_folder(recipe.init_from)));
+  return model::digest_of(model::TensorFolder(model::checkpoint_folder(recipe.init_from)));
 }
 
 // What the recipe names must hold the config and the weights that the run was started with.
@@ -58,7 +58,7 @@ void check_model(const Job& job, const Started& started, const std::string& out)
   Job again = job;
   again.config = model_config(job.recipe);
   set_vocabulary(again);
-  require_same(to_json(started.record.config), to_json(again.config), out);
+  require_same(model::to_json(started.record.config), model::to_json(again.config), out);
   if (!job.recipe.init_from.empty())
     require_same(started.record.source, {{"weights", weights_digest(job.recipe)}}, out);
 }
@@ -72,23 +72,24 @@ bool is_model_checked(const Recipe& recipe, const Recipe& started) {
 
 // The files that go with given weights. Of those beside text only what is known to be its
 // tokenizer's: the file of its kind, which prepare() has compared.
-TokenizerFiles given_tokenizer(const Job& job) {
+model::TokenizerFiles given_tokenizer(const Job& job) {
   if (job.recipe.init_from.empty()) return {};
-  const auto folder = checkpoint_folder(job.recipe.init_from);
-  if (job.data && tokenizer_digests(folder, job.data->tokenizer_name()).empty()) return {};
-  return read_tokenizer_files(folder);
+  const auto folder = model::checkpoint_folder(job.recipe.init_from);
+  if (job.data && data::tokenizer_digests(folder, job.data->tokenizer_name()).empty()) return {};
+  return model::read_tokenizer_files(folder);
 }
 
 nn::Parameters initial_parameters(const Job& job) {
   if (job.recipe.init_from.empty())
     return nn::fresh_parameters(job.config, static_cast<uint64_t>(job.recipe.seed));
-  auto parameters = nn::load_parameters(Checkpoint(checkpoint_folder(job.recipe.init_from)));
+  auto parameters =
+      nn::load_parameters(model::Checkpoint(model::checkpoint_folder(job.recipe.init_from)));
   for (auto& [name, tensor] : parameters) tensor = tensor.clone();  // not the mapped file's pages
   return parameters;
 }
 
 std::string digest_of(const nn::Model& model) {
-  Digest digest;
+  base::Digest digest;
   for (const auto& [name, tensor] : model.parameters()) {
     const auto dense = tensor.detach().contiguous();
     digest.update(std::as_bytes(std::span(dense.data_ptr<float>(), dense.numel())));
@@ -99,9 +100,9 @@ std::string digest_of(const nn::Model& model) {
 // Makes a new run's folder and locks it before anything is written: of two that start there at once
 // one is refused.
 void start_run(const Job& job, const Source& source, const fs::path& out,
-               std::optional<LockedFile>& lock) {
+               std::optional<base::LockedFile>& lock) {
   check_new(out);
-  create_folders(out, "--out");
+  base::create_folders(out, "--out");
   lock.emplace(out / kLockFile, "--out");
   auto identity = source.identity();
   if (!job.recipe.init_from.empty()) identity["weights"] = weights_digest(job.recipe);
@@ -112,19 +113,21 @@ void start_run(const Job& job, const Source& source, const fs::path& out,
 
 Started load_started(const fs::path& out) {
   check_started(out);
-  return {load_recipe(out / kRunFile), load_record(out)};
+  return {load_recipe(out / model::kRunFile), load_record(out)};
 }
 
 Job prepare(Recipe recipe, const std::optional<Started>& started, const std::string& out,
             int64_t threads) {
   Job job;
-  require(recipe.task.empty() != recipe.data.empty(), "--task or --data: one is needed, got {}",
-          recipe.task.empty() ? "neither" : "both");
+  base::require(recipe.task.empty() != recipe.data.empty(),
+                "--task or --data: one is needed, got {}",
+                recipe.task.empty() ? "neither" : "both");
   if (!recipe.task.empty()) {
-    job.task = parse_task(recipe.task);
-    require(recipe.val_data.empty() && recipe.val_fraction == 0,
-            "--task: cannot be given with --val-data or --val-fraction; it validates on fresh "
-            "sequences");
+    job.task = data::parse_task(recipe.task);
+    base::require(
+        recipe.val_data.empty() && recipe.val_fraction == 0,
+        "--task: cannot be given with --val-data or --val-fraction; it validates on fresh "
+        "sequences");
   } else {
     job.data = open_data(recipe.data);
   }
@@ -137,9 +140,9 @@ Job prepare(Recipe recipe, const std::optional<Started>& started, const std::str
     job.config = model_config(job.recipe);
     set_vocabulary(job);
     if (job.data && !job.recipe.init_from.empty())
-      require_tokenizer_of(checkpoint_folder(job.recipe.init_from), *job.data);
+      data::require_tokenizer_of(model::checkpoint_folder(job.recipe.init_from), *job.data);
   }
-  validate(job.config);
+  model::validate(job.config);
   check_trainable(job.config);
   job.plan = resolve(job.recipe, job.config, job.task ? job.task->length : 0);
   if (started) require_same(fixed_fields(started->recipe), fixed_fields(job.recipe), out);
@@ -150,7 +153,7 @@ int64_t check_start(const Job& job, const Source& source, const std::optional<St
                     const std::string& out, const Say& say) {
   const bool is_given = !job.recipe.init_from.empty();
   if (!started) {
-    if (is_given) const Checkpoint whole(checkpoint_folder(job.recipe.init_from));
+    if (is_given) const model::Checkpoint whole(model::checkpoint_folder(job.recipe.init_from));
     given_tokenizer(job);
     if (!out.empty()) check_new(out);
     return 0;
@@ -171,7 +174,7 @@ void with_trainer(const Job& job, const std::string& out, const std::optional<St
   if (!started && workers.first()) check_new(out);
   calls.before(source);
   nn::Parameters parameters;
-  TokenizerFiles tokenizer;
+  model::TokenizerFiles tokenizer;
   if (!started) {
     parameters = initial_parameters(job);
     tokenizer = given_tokenizer(job);
@@ -179,9 +182,9 @@ void with_trainer(const Job& job, const std::string& out, const std::optional<St
   // Each has read its own files, and on several machines its own command line.
   workers.require_same("the recipe", fixed_fields(job.recipe).dump());
   workers.require_same("the data", source.identity().dump());
-  workers.require_same("the config", to_json(job.config).dump());
+  workers.require_same("the config", model::to_json(job.config).dump());
   if (started) require_same(started->record.source, source.identity(), out);
-  std::optional<LockedFile> lock;
+  std::optional<base::LockedFile> lock;
   int64_t step = -1;
   if (workers.first()) {
     if (started)

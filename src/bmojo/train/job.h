@@ -19,10 +19,10 @@ namespace bmojo::train {
 // A run about to begin: a recipe that is complete, and what it names.
 struct Job {
   Recipe recipe;
-  Config config;
+  model::Config config;
   Plan plan;
-  std::optional<Task> task;
-  std::shared_ptr<const TokenData> data;
+  std::optional<data::Task> task;
+  std::shared_ptr<const data::TokenData> data;
 };
 
 // What a run that goes on was started with.

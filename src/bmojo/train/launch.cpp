@@ -53,14 +53,15 @@ int number(const char* name, int least, int most) {
   const char* end = text.data() + text.size();
   int value = 0;
   const auto [last, error] = std::from_chars(text.data(), end, value);
-  require(error == std::errc() && last == end && value >= least && value <= most,
-          "{}: must be a whole number from {} to {}, got {}", name, least, most, in_quotes(text));
+  base::require(error == std::errc() && last == end && value >= least && value <= most,
+                "{}: must be a whole number from {} to {}, got {}", name, least, most,
+                base::in_quotes(text));
   return value;
 }
 
 std::string text(const char* name) {
   const auto value = variable(name);
-  require(value.has_value(), "{}: must be set for one of several workers, got nothing", name);
+  base::require(value.has_value(), "{}: must be set for one of several workers, got nothing", name);
   return *value;
 }
 
@@ -70,7 +71,7 @@ class MeetingPlace {
   MeetingPlace() : path_((fs::temp_directory_path() / "bmojo-XXXXXX").string()) {
     const int descriptor = ::mkostemp(path_.data(), O_CLOEXEC);
     if (descriptor < 0)
-      throw RunError(fmt::format("{}: cannot be made: {}", path_, std::strerror(errno)));
+      throw base::RunError(fmt::format("{}: cannot be made: {}", path_, std::strerror(errno)));
     ::close(descriptor);
   }
   ~MeetingPlace() { ::unlink(path_.c_str()); }
@@ -131,10 +132,10 @@ std::string last_message(int descriptor) {
   std::string tail(static_cast<size_t>(status.st_size - start), '\0');
   const auto length = ::pread(descriptor, tail.data(), tail.size(), start);
   tail.resize(static_cast<size_t>(std::max<ssize_t>(length, 0)));
-  auto line = last_line(tail);
+  auto line = base::last_line(tail);
   constexpr std::string_view kPrefix = "bmojo: ";
   if (line.starts_with(kPrefix)) line.remove_prefix(kPrefix.size());
-  return printable(line);
+  return base::printable(line);
 }
 
 // Nothing where a signal ended the process.
@@ -150,7 +151,8 @@ bool is_interrupted(int status) {
 
 int say(std::string_view message, int code) {
   // A worker that was killed may have left its progress on the line.
-  print_stderr(fmt::format("{}bmojo: {}\n", is_live_terminal() ? "\r\x1b[K" : "", message));
+  base::print_stderr(
+      fmt::format("{}bmojo: {}\n", base::is_live_terminal() ? "\r\x1b[K" : "", message));
   return code;
 }
 
@@ -191,7 +193,7 @@ class Launcher {
   std::vector<Worker> workers_;
   std::vector<int> ended_;  // ranks, in the order of their ends
   int told_ = 0;            // the signal that was passed on to all
-  SecondSignal second_signal_;
+  base::SecondSignal second_signal_;
   bool is_cut_short_ = false;  // by a second signal
   std::optional<Clock::time_point> failed_;
   seconds grace_{0};
@@ -244,7 +246,7 @@ void Launcher::start(int rank) {
   const int error = errno;
   if (nowhere >= 0) ::close(nowhere);
   if (worker.process < 0)
-    throw RunError(
+    throw base::RunError(
         fmt::format("worker {} of {} cannot be started: {}", rank, count(), std::strerror(error)));
 }
 
@@ -356,8 +358,8 @@ std::optional<Place> place_from_environment() {
 }
 
 int run_workers(int count, int threads, int argc, char** argv) {
-  require(count >= 1 && count <= kMostWorkers, "workers: must be from 1 to {}, got {}",
-          kMostWorkers, count);
+  base::require(count >= 1 && count <= kMostWorkers, "workers: must be from 1 to {}, got {}",
+                kMostWorkers, count);
   std::vector<char*> words(argv, argv + argc);
   words.push_back(nullptr);
   std::fflush(nullptr);

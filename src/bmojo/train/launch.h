@@ -20,7 +20,7 @@ struct Place {
 std::optional<Place> place_from_environment();
 
 // Another worker cannot be reached any more: it has ended, or its machine has.
-struct LostWorker : RunError {
+struct LostWorker : base::RunError {
   using RunError::RunError;
 };
 

@@ -14,8 +14,8 @@ std::string progress_text(const ProgressNumbers& n) {
   if (n.micro_batch > 0) text += fmt::format(" + {} %", 100 * n.micro_batch / n.num_micro);
   if (!n.is_first)
     text += fmt::format("  loss {}  {}  {} left", eval::loss_text(n.loss),
-                        si(n.tokens_per_second, "tok/s"), clock_text(n.seconds_left));
-  return text + "  " + si(static_cast<double>(n.memory), "B");
+                        base::si(n.tokens_per_second, "tok/s"), base::clock_text(n.seconds_left));
+  return text + "  " + base::si(static_cast<double>(n.memory), "B");
 }
 
 double seconds_left(int64_t num_steps_left, double pace, double since_last_step) {

@@ -25,13 +25,13 @@ constexpr double kShrunkAt = 0.8;
 // The name of the draws of --cut-places drawn.
 constexpr uint64_t kCutDraws = 0x637574;
 
-std::string toml(const std::string& value) { return toml_text(value); }
+std::string toml(const std::string& value) { return base::toml_text(value); }
 std::string toml(bool value) { return value ? "true" : "false"; }
 std::string toml(int64_t value) { return fmt::format("{}", value); }
 std::string toml(double value) { return fmt::format("{}", value); }
 std::string toml(const std::vector<std::string>& values) {
   std::vector<std::string> items;
-  for (const auto& value : values) items.push_back(toml_text(value));
+  for (const auto& value : values) items.push_back(base::toml_text(value));
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
@@ -42,11 +42,12 @@ bool is_empty(const Field& field, int64_t value) { return value < field.least; }
 bool is_empty(const Field&, double value) { return value < 0; }
 
 // Of two lists the first entries that differ: as wholes they may be long.
-std::pair<std::string, std::string> first_difference(const Json& started, const Json& now) {
+std::pair<std::string, std::string> first_difference(const base::Json& started,
+                                                     const base::Json& now) {
   if (!started.is_array() || !now.is_array()) return {started.dump(), now.dump()};
   size_t i = 0;
   while (i < started.size() && i < now.size() && started[i] == now[i]) ++i;
-  const auto entry = [i](const Json& list) {
+  const auto entry = [i](const base::Json& list) {
     return i < list.size() ? list[i].dump() : std::string("none");
   };
   return {fmt::format("{} in place {}", entry(started), i + 1), entry(now)};
@@ -65,12 +66,12 @@ int64_t sequences_at_once(int64_t sequences, int64_t span, int64_t most) {
 
 void check_ranges(const Recipe& r) {
   const auto within = [](std::string_view name, double value, double low, double high) {
-    require(value >= low && value <= high, "--{}: must be from {} to {}, got {}", name, low, high,
-            value);
+    base::require(value >= low && value <= high, "--{}: must be from {} to {}, got {}", name, low,
+                  high, value);
   };
   const auto at_least = [](std::string_view name, int64_t value, int64_t low) {
-    require(value >= low && value <= kMost, "--{}: must be from {} to 2^40, got {}", name, low,
-            value);
+    base::require(value >= low && value <= kMost, "--{}: must be from {} to 2^40, got {}", name,
+                  low, value);
   };
   at_least("steps", r.steps, 0);
   at_least("tokens", r.tokens, 0);
@@ -79,11 +80,11 @@ void check_ranges(const Recipe& r) {
   at_least("segment", r.segment, 0);
   at_least("bptt", r.bptt, 0);
   if (r.context != kChosen) at_least("context", r.context, 0);
-  require(r.seed >= 0, "--seed: must be at least 0, got {}", r.seed);
-  require(r.workers >= 1 && r.workers <= kMostWorkers, "--workers: must be from 1 to {}, got {}",
-          kMostWorkers, r.workers);
-  require(r.threads >= 0 && r.threads <= kMostThreads, "--threads: must be from 0 to {}, got {}",
-          kMostThreads, r.threads);
+  base::require(r.seed >= 0, "--seed: must be at least 0, got {}", r.seed);
+  base::require(r.workers >= 1 && r.workers <= kMostWorkers,
+                "--workers: must be from 1 to {}, got {}", kMostWorkers, r.workers);
+  base::require(r.threads >= 0 && r.threads <= kMostThreads,
+                "--threads: must be from 0 to {}, got {}", kMostThreads, r.threads);
   at_least("keep", r.keep, 0);
   if (r.eval_every != kChosen) at_least("eval-every", r.eval_every, 0);
   at_least("eval-tokens", r.eval_tokens, 0);
@@ -102,25 +103,26 @@ void check_ranges(const Recipe& r) {
   within("val-fraction", r.val_fraction, 0, 0.99);
   within("shadow", r.shadow, 1, 1e6);
   within("cut-from", r.cut_from, 0, 1);
-  require(r.cut_places == "used" || r.cut_places == "drawn" || r.cut_places == "shrinking",
-          "--cut-places: must be used, drawn or shrinking, got {}", in_quotes(r.cut_places));
-  require(r.cut_places != "shrinking" || r.cut_from < kShrunkAt,
-          "--cut-from: must be below {} with --cut-places shrinking, got {}", kShrunkAt,
-          r.cut_from);
+  base::require(r.cut_places == "used" || r.cut_places == "drawn" || r.cut_places == "shrinking",
+                "--cut-places: must be used, drawn or shrinking, got {}",
+                base::in_quotes(r.cut_places));
+  base::require(r.cut_places != "shrinking" || r.cut_from < kShrunkAt,
+                "--cut-from: must be below {} with --cut-places shrinking, got {}", kShrunkAt,
+                r.cut_from);
   within("cut-temperature", r.cut_temperature, 1e-6, 1e6);
   within("stop-accuracy", r.stop_accuracy, 0, 1);
-  require(r.stop_accuracy == 0 || (!r.task.empty() && r.eval_every != 0),
-          "--stop-accuracy: needs validations on a --task, got {}",
-          r.task.empty() ? "text" : "--eval-every 0");
+  base::require(r.stop_accuracy == 0 || (!r.task.empty() && r.eval_every != 0),
+                "--stop-accuracy: needs validations on a --task, got {}",
+                r.task.empty() ? "text" : "--eval-every 0");
 }
 
-void check_memory(const Recipe& r, const Config& config, int64_t task_length) {
-  if (!config.has(LayerKind::bmojo) || config.eidetic_tokens == 0) return;
-  require(config.eidetic_rule != "oracle" || task_length > 0,
-          "eidetic_rule: oracle keeps what the answers of a --task need, got --data");
-  require(r.shadow == 1 || config.eidetic_rule == "innovation",
-          "--shadow: needs eidetic_rule = innovation, got {}", config.eidetic_rule);
-  validate(training_config(r, config));
+void check_memory(const Recipe& r, const model::Config& config, int64_t task_length) {
+  if (!config.has(model::LayerKind::bmojo) || config.eidetic_tokens == 0) return;
+  base::require(config.eidetic_rule != "oracle" || task_length > 0,
+                "eidetic_rule: oracle keeps what the answers of a --task need, got --data");
+  base::require(r.shadow == 1 || config.eidetic_rule == "innovation",
+                "--shadow: needs eidetic_rule = innovation, got {}", config.eidetic_rule);
+  model::validate(training_config(r, config));
 }
 
 // Segment, bptt and context: how a sequence is read.
@@ -128,29 +130,29 @@ void resolve_sequences(Recipe& r, int64_t task_length) {
   if (task_length > 0) {
     if (r.segment == 0) r.segment = r.bptt > 0 ? task_length / r.bptt : task_length;
     if (r.bptt == 0) r.bptt = task_length / r.segment;
-    require(r.segment * r.bptt == task_length,
-            "--segment x --bptt: must be the task's length = {}, got {} x {}", task_length,
-            r.segment, r.bptt);
-    require(r.context <= 0 || r.context == task_length,
-            "--context: must be the task's length = {}, got {}", task_length, r.context);
+    base::require(r.segment * r.bptt == task_length,
+                  "--segment x --bptt: must be the task's length = {}, got {} x {}", task_length,
+                  r.segment, r.bptt);
+    base::require(r.context <= 0 || r.context == task_length,
+                  "--context: must be the task's length = {}, got {}", task_length, r.context);
     r.context = task_length;
     return;
   }
   if (r.segment == 0) r.segment = r.context > 0 ? std::min(r.context, kSegment) : kSegment;
   if (r.bptt == 0) r.bptt = 1;
-  require(r.bptt <= kMost / r.segment, "--segment x --bptt: must be at most 2^40, got {} x {}",
-          r.segment, r.bptt);
+  base::require(r.bptt <= kMost / r.segment,
+                "--segment x --bptt: must be at most 2^40, got {} x {}", r.segment, r.bptt);
   const int64_t span = r.segment * r.bptt;
   if (r.context == kChosen) r.context = span;
-  require(r.context % span == 0,
-          "--context: must be a multiple of segment x bptt = {} (or 0, endless), got {}", span,
-          r.context);
+  base::require(r.context % span == 0,
+                "--context: must be a multiple of segment x bptt = {} (or 0, endless), got {}",
+                span, r.context);
 }
 
 }  // namespace
 
 void make_paths_absolute(Recipe& recipe) {
-  const auto make_absolute = [](std::string& name) { name = absolute_path(name).string(); };
+  const auto make_absolute = [](std::string& name) { name = base::absolute_path(name).string(); };
   make_absolute(recipe.config);
   make_absolute(recipe.init_from);
   for (auto& name : recipe.data) make_absolute(name);
@@ -165,29 +167,29 @@ std::string to_toml(const Recipe& recipe) {
   return text;
 }
 
-Json fixed_fields(const Recipe& recipe) {
-  Json fields = {{"model", !recipe.init_from.empty() ? "by --init-from"
-                           : !recipe.config.empty()  ? "by --config"
-                                                     : "by --preset"}};
+base::Json fixed_fields(const Recipe& recipe) {
+  base::Json fields = {{"model", !recipe.init_from.empty() ? "by --init-from"
+                                 : !recipe.config.empty()  ? "by --config"
+                                                           : "by --preset"}};
   for_each_field(recipe, [&](const Field& field, const auto& value) {
     if (field.fixed) fields[std::string(field.name)] = value;
   });
   return fields;
 }
 
-Json said_fields(const Recipe& recipe) {
+base::Json said_fields(const Recipe& recipe) {
   const auto fields = fixed_fields(recipe);
-  Json said = Json::object();
+  base::Json said = base::Json::object();
   for (const auto& [name, value] : fields.items())
     if (!value.is_number() || value.get<double>() > 0) said[name] = value;
   return said;
 }
 
-void require_same(const Json& started, const Json& now, const std::string& folder) {
+void require_same(const base::Json& started, const base::Json& now, const std::string& folder) {
   for (const auto& [name, value] : now.items()) {
     if (!started.contains(name) || started[name] == value) continue;  // or younger than the run
     const auto [expected, got] = first_difference(started[name], value);
-    fail(
+    base::fail(
         "--resume: {} must be {}, as {} was started, got {}; to change it, start anew in another "
         "--out",
         name, expected, folder, got);
@@ -199,48 +201,50 @@ Every parse_every(const std::string& text) {
   const std::string_view digits(text.data(), text.size() - (minutes ? 1 : 0));
   int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  require(error == std::errc() && end == digits.data() + digits.size() && value >= 1,
-          "--save-every: must be steps like 500 or minutes like 10m, at least 1, got {}",
-          in_quotes(text));
+  base::require(error == std::errc() && end == digits.data() + digits.size() && value >= 1,
+                "--save-every: must be steps like 500 or minutes like 10m, at least 1, got {}",
+                base::in_quotes(text));
   return minutes ? Every{0, static_cast<double>(value)} : Every{value, 0};
 }
 
-Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
+Plan resolve(Recipe& r, const model::Config& config, int64_t task_length) {
   check_ranges(r);
   check_memory(r, config, task_length);
   parse_every(r.save_every);
-  require(r.steps == 0 || r.tokens == 0, "--steps and --tokens: must be one of them, got both");
+  base::require(r.steps == 0 || r.tokens == 0,
+                "--steps and --tokens: must be one of them, got both");
   resolve_sequences(r, task_length);
 
   Plan plan;
-  plan.parameters = count_parameters(config);
+  plan.parameters = model::count_parameters(config);
   plan.span = r.segment * r.bptt;
   plan.carries = r.context != plan.span;
-  require(r.micro_batch <= kMost / plan.span, "--micro-batch: must be at most {}, got {}",
-          kMost / plan.span, r.micro_batch);
+  base::require(r.micro_batch <= kMost / plan.span, "--micro-batch: must be at most {}, got {}",
+                kMost / plan.span, r.micro_batch);
   if (r.batch_tokens == 0) {
     const int64_t wanted = task_length > 0 ? kTaskSequences * task_length : kBatchTokens;
     const int64_t unit = plan.span * std::max<int64_t>(r.micro_batch, 1) * r.workers;
     r.batch_tokens = std::max<int64_t>(wanted / unit, 1) * unit;
   }
-  require(r.batch_tokens % (plan.span * r.workers) == 0,
-          "--batch-tokens: must be a multiple of {} (segment x bptt x workers), got {}",
-          plan.span * r.workers, r.batch_tokens);
+  base::require(r.batch_tokens % (plan.span * r.workers) == 0,
+                "--batch-tokens: must be a multiple of {} (segment x bptt x workers), got {}",
+                plan.span * r.workers, r.batch_tokens);
   plan.num_sequences = r.batch_tokens / plan.span;
   const int64_t sequences = plan.num_sequences / r.workers;
   if (r.micro_batch == 0) r.micro_batch = sequences_at_once(sequences, plan.span, kTokensAtOnce);
-  require(sequences % r.micro_batch == 0,
-          "--micro-batch: must divide the {} sequences of a worker's "
-          "step, got {}",
-          sequences, r.micro_batch);
+  base::require(sequences % r.micro_batch == 0,
+                "--micro-batch: must divide the {} sequences of a worker's "
+                "step, got {}",
+                sequences, r.micro_batch);
   plan.num_micro = sequences / r.micro_batch;
 
   if (r.steps == 0) {
     const int64_t tokens = r.tokens > 0 ? r.tokens : kTokensPerParameter * plan.parameters;
     r.steps = (tokens - 1) / r.batch_tokens + 1;  // the last may read more than is left
   }
-  require(r.steps <= INT64_MAX / r.batch_tokens,
-          "--steps x --batch-tokens: must be below 2^63, got {} x {}", r.steps, r.batch_tokens);
+  base::require(r.steps <= INT64_MAX / r.batch_tokens,
+                "--steps x --batch-tokens: must be below 2^63, got {} x {}", r.steps,
+                r.batch_tokens);
   r.tokens = 0;  // said by the steps
   plan.num_steps = r.steps;
   if (r.lr == kChosen) r.lr = default_rate(plan.parameters);
@@ -250,21 +254,22 @@ Plan resolve(Recipe& r, const Config& config, int64_t task_length) {
   return plan;
 }
 
-Config training_config(const Recipe& recipe, const Config& config) {
-  Config wide = config;
+model::Config training_config(const Recipe& recipe, const model::Config& config) {
+  model::Config wide = config;
   wide.eidetic_tokens =
       std::llround(std::ceil(recipe.shadow * static_cast<double>(config.eidetic_tokens)));
   return wide;
 }
 
 // Between all places (0) and those used (1) in equal ratios.
-nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const Config& config) {
+nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const model::Config& config) {
   const double at = static_cast<double>(step) / static_cast<double>(recipe.steps);
   if (recipe.shadow == 1 || at < recipe.cut_from) return {};
   double part = 1;
   if (recipe.cut_places == "drawn")
-    part = Random({static_cast<uint64_t>(recipe.seed), static_cast<uint64_t>(step), kCutDraws})
-               .uniform();
+    part =
+        base::Random({static_cast<uint64_t>(recipe.seed), static_cast<uint64_t>(step), kCutDraws})
+            .uniform();
   if (recipe.cut_places == "shrinking")
     part = std::min((at - recipe.cut_from) / (kShrunkAt - recipe.cut_from), 1.0);
   const double places =
@@ -272,11 +277,11 @@ nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const Config& config) {
   return {.places = std::llround(places), .temperature = recipe.cut_temperature};
 }
 
-void check_trainable(const Config& config) {
-  require(!config.has(LayerKind::bmojo) || config.fading_tokens > 0 || config.fading_residual ||
-              (config.innovation_bias && config.eidetic_tokens > 0),
-          "config: fading_tokens = 0 needs fading_residual or innovation_bias to train, got "
-          "neither; the SSM would receive no gradient");
+void check_trainable(const model::Config& config) {
+  base::require(!config.has(model::LayerKind::bmojo) || config.fading_tokens > 0 ||
+                    config.fading_residual || (config.innovation_bias && config.eidetic_tokens > 0),
+                "config: fading_tokens = 0 needs fading_residual or innovation_bias to train, got "
+                "neither; the SSM would receive no gradient");
 }
 
 double default_rate(int64_t parameters) {

@@ -107,11 +107,11 @@ void make_paths_absolute(Recipe& recipe);
 // A recipe as a run file: every field that is not empty.
 std::string to_toml(const Recipe& recipe);
 // {name: value} of the fields a resumed run must keep, and by which flag its model is given.
-Json fixed_fields(const Recipe& recipe);
+base::Json fixed_fields(const Recipe& recipe);
 // The same before resolve(), without numbers that are not above 0: they may mean: chosen.
-Json said_fields(const Recipe& recipe);
+base::Json said_fields(const Recipe& recipe);
 // Error naming the first field in which two runs differ; `folder` is the one that was started.
-void require_same(const Json& started, const Json& now, const std::string& folder);
+void require_same(const base::Json& started, const base::Json& now, const std::string& folder);
 
 // "500" steps or "10m" minutes.
 struct Every {
@@ -134,15 +134,15 @@ struct Plan {
 
 // Fills in what was left open, in place, and checks the rest: afterwards the recipe is complete.
 // `task_length` is 0 with --data.
-Plan resolve(Recipe& recipe, const Config& config, int64_t task_length);
+Plan resolve(Recipe& recipe, const model::Config& config, int64_t task_length);
 
 // The config that is trained: with the eidetic places that --shadow adds.
-Config training_config(const Recipe& recipe, const Config& config);
+model::Config training_config(const Recipe& recipe, const model::Config& config);
 // How its places are cut back to those of the config at a step.
-nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const Config& config);
+nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const model::Config& config);
 
 // Refuses what could run but not learn.
-void check_trainable(const Config& config);
+void check_trainable(const model::Config& config);
 
 // Peak rates by size: those of GPT-3's models, and five times as much for SSMs, as Mamba's were
 // trained; between the published sizes a line in log-log, beyond them the nearest.

@@ -26,15 +26,15 @@ std::string replaced(std::string text, char from, char to) {
 }
 
 void set_value(const Field& field, const std::string& text, std::string& value) {
-  require(!text.empty(), "{}: must hold text, got none; leave it out", flag_of(field.name));
+  base::require(!text.empty(), "{}: must hold text, got none; leave it out", flag_of(field.name));
   value = text;
 }
 void set_value(const Field& field, const std::string& text, std::vector<std::string>& value) {
   set_value(field, text, value.emplace_back());
 }
 void set_value(const Field& field, const std::string& text, bool& value) {
-  require(text == "true" || text == "false", "{}: must be true or false, got {}",
-          flag_of(field.name), in_quotes(text));
+  base::require(text == "true" || text == "false", "{}: must be true or false, got {}",
+                flag_of(field.name), base::in_quotes(text));
   value = text == "true";
 }
 template <typename Number>
@@ -42,11 +42,11 @@ void set_value(const Field& field, const std::string& text, Number& value) {
   using Limits = std::numeric_limits<Number>;
   constexpr Number kMost = std::is_integral_v<Number> ? Limits::max() : Number(1e30);
   const auto least = text.starts_with('-') ? Limits::lowest() : Number{0};
-  value = parse_number(text, flag_of(field.name), least, kMost);
+  value = base::parse_number(text, flag_of(field.name), least, kMost);
   // Inside, less means: chosen.
-  require(value >= static_cast<Number>(field.least), "{}: must be at least {}, got {}{}",
-          flag_of(field.name), field.least, text,
-          field.least > 0 ? "; leave it out to have it chosen" : "");
+  base::require(value >= static_cast<Number>(field.least), "{}: must be at least {}, got {}{}",
+                flag_of(field.name), field.least, text,
+                field.least > 0 ? "; leave it out to have it chosen" : "");
 }
 
 void set_field(Recipe& recipe, const Flag& flag) {
@@ -62,21 +62,22 @@ std::vector<std::string> settings_of(const Flags& flags) {
   return settings;
 }
 
-Flags flags_of_item(const RunFileItem& item) {
+Flags flags_of_item(const base::RunFileItem& item) {
   const auto kind = kind_of(item.key);
   if (kind == FieldKind::none) {
     const auto meant = replaced(item.key, '-', '_');
-    fail("{}: key {} is not known{}", item.where, in_quotes(item.key),
-         kind_of(meant) == FieldKind::none ? "" : "; write " + in_quotes(meant));
+    base::fail("{}: key {} is not known{}", item.where, base::in_quotes(item.key),
+               kind_of(meant) == FieldKind::none ? "" : "; write " + base::in_quotes(meant));
   }
-  require(!item.is_list || kind == FieldKind::list, "{}: key {} must have one value, got a list",
-          item.where, in_quotes(item.key));
+  base::require(!item.is_list || kind == FieldKind::list,
+                "{}: key {} must have one value, got a list", item.where,
+                base::in_quotes(item.key));
   Flags flags;
   try {
     Recipe any;
     for (const auto& value : item.values) set_field(any, flags.emplace_back(Flag{item.key, value}));
-  } catch (const Error& mistake) {
-    fail("{}: {}", item.where, mistake.what());
+  } catch (const base::Error& mistake) {
+    base::fail("{}: {}", item.where, mistake.what());
   }
   return flags;
 }
@@ -84,7 +85,7 @@ Flags flags_of_item(const RunFileItem& item) {
 // A run file as the flags it stands for.
 Flags flags_of_file(const fs::path& path) {
   Flags flags;
-  for (const auto& item : parse_run_file(read_text(path), shown(path))) {
+  for (const auto& item : base::parse_run_file(base::read_text(path), base::shown(path))) {
     // As earlier versions wrote it: the steps count.
     if (item.key == "tokens" && item.values == std::vector<std::string>{"0"}) continue;
     for (auto& flag : flags_of_item(item)) flags.push_back(std::move(flag));
@@ -128,7 +129,7 @@ Recipe recipe_of(const Flags& flags) {
   Recipe recipe;
   for (const auto& flag : flags) set_field(recipe, flag);
   make_paths_absolute(recipe);
-  if (!recipe.task.empty()) recipe.task = parse_task(recipe.task).text;
+  if (!recipe.task.empty()) recipe.task = data::parse_task(recipe.task).text;
   return recipe;
 }
 
@@ -154,10 +155,10 @@ FieldKind kind_of(std::string_view name) {
 Recipe load_recipe(const fs::path& run_file) { return recipe_of(flags_of_file(run_file)); }
 
 Recipe merged_recipe(Flags flags, const fs::path& run_file, const fs::path& resumed_file) {
-  require_set_once(settings_of(flags));
+  model::require_set_once(settings_of(flags));
   if (!run_file.empty()) {
     const auto filed = flags_of_file(run_file);
-    require_set_once(settings_of(filed));
+    model::require_set_once(settings_of(filed));
     flags = overridden(filed, flags, true);
   }
   if (!resumed_file.empty()) flags = overridden(flags_of_file(resumed_file), flags, false);

@@ -97,13 +97,13 @@ void for_each_moment(const Snapshot& snapshot, Visit&& visit) {
 }
 
 void write_manifest(const fs::path& folder) {
-  std::map<std::string, Json> files;
+  std::map<std::string, base::Json> files;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    const MappedFile file(entry.path());
+    const base::MappedFile file(entry.path());
     files[entry.path().filename()] = {{"bytes", file.bytes().size()},
-                                      {"digest", digest_of(file.bytes())}};
+                                      {"digest", model::digest_of(file.bytes())}};
   }
-  write_text(folder / kManifestFile, Json{{"files", files}}.dump(1) + "\n");
+  base::write_text(folder / kManifestFile, base::Json{{"files", files}}.dump(1) + "\n");
 }
 
 // Links are none of ours, and lead anywhere.
@@ -113,32 +113,32 @@ bool is_file_itself(const fs::path& path) {
 }
 
 // Error where a file is not as the manifest of its folder has it.
-void check_file(const fs::path& folder, const std::string& name, const Json& stored) {
-  require(is_plain_name(name), "{} must name files of its folder, got {}", kManifestFile,
-          in_quotes(name));
-  require(is_file_itself(folder / name), "{} must name regular files, got {}", kManifestFile,
-          in_quotes(name));
+void check_file(const fs::path& folder, const std::string& name, const base::Json& stored) {
+  base::require(base::is_plain_name(name), "{} must name files of its folder, got {}",
+                kManifestFile, base::in_quotes(name));
+  base::require(is_file_itself(folder / name), "{} must name regular files, got {}", kManifestFile,
+                base::in_quotes(name));
   const bool is_entry = stored.is_object() && stored.contains("bytes") &&
                         stored["bytes"].is_number_unsigned() && stored.contains("digest") &&
                         stored["digest"].is_string();
-  require(is_entry, "{} must give bytes and digest of {}, got {}", kManifestFile, in_quotes(name),
-          printable(stored.dump(), 80));
-  const MappedFile file(folder / name);
-  require(file.bytes().size() == stored["bytes"], "{} must hold {} bytes, got {}", printable(name),
-          stored["bytes"].get<size_t>(), file.bytes().size());
-  require(digest_of(file.bytes()) == stored["digest"], "{} must have the digest of {}, got another",
-          printable(name), kManifestFile);
+  base::require(is_entry, "{} must give bytes and digest of {}, got {}", kManifestFile,
+                base::in_quotes(name), base::printable(stored.dump(), 80));
+  const base::MappedFile file(folder / name);
+  base::require(file.bytes().size() == stored["bytes"], "{} must hold {} bytes, got {}",
+                base::printable(name), stored["bytes"].get<size_t>(), file.bytes().size());
+  base::require(model::digest_of(file.bytes()) == stored["digest"],
+                "{} must have the digest of {}, got another", base::printable(name), kManifestFile);
 }
 
 // Why a checkpoint is not what its manifest says; nothing where it is.
 std::optional<std::string> fault_of(const fs::path& folder) {
   try {
-    require(is_file_itself(folder / kManifestFile), "{} must be a regular file, got none",
-            kManifestFile);
-    const auto manifest = parse_json(read_text(folder / kManifestFile), kManifestFile);
+    base::require(is_file_itself(folder / kManifestFile), "{} must be a regular file, got none",
+                  kManifestFile);
+    const auto manifest = base::parse_json(base::read_text(folder / kManifestFile), kManifestFile);
     const bool names_files = manifest.is_object() && manifest.contains("files") &&
                              manifest["files"].is_object() && !manifest["files"].empty();
-    require(names_files, "{} must name a file, got none", kManifestFile);
+    base::require(names_files, "{} must name a file, got none", kManifestFile);
     for (const auto& [name, stored] : manifest["files"].items()) check_file(folder, name, stored);
     return {};
   } catch (const std::exception& fault) {
@@ -148,8 +148,8 @@ std::optional<std::string> fault_of(const fs::path& folder) {
 
 // The manifest goes first: what is left of a removal that was cut short is no checkpoint.
 void remove_checkpoint(const fs::path& folder) {
-  remove_path(folder / kManifestFile);
-  remove_path(folder);
+  base::remove_path(folder / kManifestFile);
+  base::remove_path(folder);
 }
 
 std::map<int64_t, fs::path> steps_of(const fs::path& run) {
@@ -163,11 +163,11 @@ std::map<int64_t, fs::path> steps_of(const fs::path& run) {
 // RunError where `latest` says that there were some.
 std::map<int64_t, fs::path> steps_to_resume(const fs::path& run) {
   auto steps = steps_of(run);
-  if (steps.empty() && fs::is_symlink(run / kLatest))
-    throw RunError(
+  if (steps.empty() && fs::is_symlink(run / model::kLatest))
+    throw base::RunError(
         fmt::format("{}: must hold the checkpoint that {} names, got no step at all; put it "
                     "back, or start anew in another --out",
-                    run.string(), kLatest));
+                    run.string(), model::kLatest));
   return steps;
 }
 
@@ -182,15 +182,15 @@ bool is_unfinished(const fs::path& path) {
   if (name.ends_with(kPartial)) return step_of(path.stem()).has_value();
   const auto end = name.find(kTemporary);
   const auto of = [&](std::string_view whole) { return name.substr(0, end) == whole; };
-  return end != name.npos &&
-         (of(kRunFile) || of(kRecordFile) || of(kMetricsFile) || of(kLatest) || of(kBest));
+  return end != name.npos && (of(model::kRunFile) || of(kRecordFile) || of(kMetricsFile) ||
+                              of(model::kLatest) || of(kBest));
 }
 
 Record read_record(const fs::path& path) {
-  const auto json = parse_json(read_text(path), path.string());
-  require(json.is_object() && json.contains("config") && json.contains("source"),
-          "{}: must hold config and source of a run, got another file", path.string());
-  return {config_from_json(json["config"], path.string()), json["source"]};
+  const auto json = base::parse_json(base::read_text(path), path.string());
+  base::require(json.is_object() && json.contains("config") && json.contains("source"),
+                "{}: must hold config and source of a run, got another file", path.string());
+  return {model::config_from_json(json["config"], path.string()), json["source"]};
 }
 
 // Whether a folder holds nothing but what was left of a run killed while it was made.
@@ -206,7 +206,7 @@ bool is_unused(const fs::path& folder) {
 // The step of a line of metrics; beyond all steps where a power cut has left something else.
 int64_t step_of_line(const std::string& line) {
   try {
-    return parse_json(line, kMetricsFile).at("step").get<int64_t>();
+    return base::parse_json(line, kMetricsFile).at("step").get<int64_t>();
   } catch (const std::exception&) {
     return INT64_MAX;
   }
@@ -218,22 +218,22 @@ void as_run_error(const fs::path& subject, Work&& work) {
   try {
     work();
   } catch (const fs::filesystem_error& error) {
-    throw RunError(fmt::format("{}: {}", subject.string(), error.code().message()));
-  } catch (const Error& error) {
-    throw RunError(error.what());
+    throw base::RunError(fmt::format("{}: {}", subject.string(), error.code().message()));
+  } catch (const base::Error& error) {
+    throw base::RunError(error.what());
   }
 }
 
 void write_shared_files(const fs::path& folder, const Snapshot& snapshot) {
-  save_config(snapshot.model.config(), folder);
-  write_tensors(folder / kWeightsFile, snapshot.model.parameters());
+  model::save_config(snapshot.model.config(), folder);
+  write_tensors(folder / model::kWeightsFile, snapshot.model.parameters());
   NamedTensors moments;
   for_each_moment(snapshot, [&](const std::string& name, const at::Tensor& x) {
     moments.emplace_back(name, x);
   });
   write_tensors(folder / kOptimizerFile, moments);
-  for (const auto& [name, text] : snapshot.tokenizer) write_text(folder / name, text);
-  write_text(folder / kProgressFile, snapshot.progress.dump(1) + "\n");
+  for (const auto& [name, text] : snapshot.tokenizer) base::write_text(folder / name, text);
+  base::write_text(folder / data::kProgressFile, snapshot.progress.dump(1) + "\n");
 }
 
 }  // namespace
@@ -241,25 +241,25 @@ void write_shared_files(const fs::path& folder, const Snapshot& snapshot) {
 void check_new(const fs::path& run) {
   if (!fs::exists(run) || (fs::is_directory(run) && is_unused(run))) return;
   // What --resume takes. A run without a checkpoint may have been a mistake.
-  const bool is_run = fs::exists(run / kRunFile);
+  const bool is_run = fs::exists(run / model::kRunFile);
   const char* remedy = "; name another one";
   if (is_run && !steps_of(run).empty())
     remedy = "; add --resume to go on with the run in it, or name another one";
-  else if (is_run && fs::exists(run / kRecordFile) && !fs::is_symlink(run / kLatest))
+  else if (is_run && fs::exists(run / kRecordFile) && !fs::is_symlink(run / model::kLatest))
     remedy =
         "; the run in it has no checkpoint yet: delete the folder, or start that run again "
         "with --resume";
-  fail("--out: folder must be new or empty, got {}{}", in_quotes(run.string()), remedy);
+  base::fail("--out: folder must be new or empty, got {}{}", base::in_quotes(run.string()), remedy);
 }
 
 void check_started(const fs::path& run) {
   const auto refuse = [&](const char* missing, const char* remedy) {
-    fail("--out: must be the folder of a run to resume, got {} without {}{}",
-         in_quotes(run.string()), missing, remedy);
+    base::fail("--out: must be the folder of a run to resume, got {} without {}{}",
+               base::in_quotes(run.string()), missing, remedy);
   };
-  if (!fs::exists(run / kRunFile)) {
+  if (!fs::exists(run / model::kRunFile)) {
     const bool is_free = !fs::exists(run) || (fs::is_directory(run) && is_unused(run));
-    refuse(kRunFile, is_free ? "; start it without --resume" : "; name the folder of a run");
+    refuse(model::kRunFile, is_free ? "; start it without --resume" : "; name the folder of a run");
   }
   if (steps_to_resume(run).empty() && !fs::exists(run / kRecordFile))
     refuse(kRecordFile, "; give its run.toml to --run, with another --out");
@@ -267,18 +267,18 @@ void check_started(const fs::path& run) {
 
 void create(const fs::path& run, const Record& record, const std::string& toml) {
   check_new(run);
-  const Json json = {{"config", to_json(record.config)}, {"source", record.source}};
-  write_text(run / kRecordFile, json.dump(1) + "\n");
-  write_text(run / kRunFile, toml);
+  const base::Json json = {{"config", model::to_json(record.config)}, {"source", record.source}};
+  base::write_text(run / kRecordFile, json.dump(1) + "\n");
+  base::write_text(run / model::kRunFile, toml);
 }
 
 Record load_record(const fs::path& run) {
   if (fs::exists(run / kRecordFile)) return read_record(run / kRecordFile);
   const auto step = find_checkpoint(run, [](const std::string&) {});
-  require(step.has_value(), "{}: must hold {} or a checkpoint, got neither", run.string(),
-          kRecordFile);
+  base::require(step.has_value(), "{}: must hold {} or a checkpoint, got neither", run.string(),
+                kRecordFile);
   const auto checkpoint = step_folder(run, *step);
-  return {load_config(checkpoint), load_progress(checkpoint).at("source")};
+  return {model::load_config(checkpoint), data::load_progress(checkpoint).at("source")};
 }
 
 fs::path step_folder(const fs::path& run, int64_t step) { return run / step_name(step); }
@@ -296,8 +296,8 @@ void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Wor
   try {
     as_run_error(folder, [&] {
       if (workers.first()) {
-        remove_path(folder);
-        create_folder(folder);
+        base::remove_path(folder);
+        base::create_folder(folder);
       }
       workers.barrier();
       if (!snapshot.states.empty())
@@ -307,7 +307,7 @@ void save(const fs::path& run, int64_t step, const Snapshot& snapshot, const Wor
       if (workers.first()) {
         write_manifest(folder);
         if (fs::exists(target)) remove_checkpoint(target);
-        move_folder(folder, target);
+        base::move_folder(folder, target);
       }
       workers.barrier();
     });
@@ -324,11 +324,11 @@ void mark(const fs::path& run, int64_t latest, int64_t best) {
     const bool is_there = step >= 0 && fs::exists(step_folder(run, step));
     const auto target = is_there ? step_name(step) : "";
     if (link_target(run / name) == target) return;
-    if (is_there) return replace_link(run / name, target);
-    remove_path(run / name);
+    if (is_there) return base::replace_link(run / name, target);
+    base::remove_path(run / name);
   };
   as_run_error(run, [&] {
-    point(kLatest, latest);
+    point(model::kLatest, latest);
     point(kBest, best);
   });
 }
@@ -337,7 +337,7 @@ void prune(const fs::path& run, int64_t keep) {
   if (keep == 0) return;
   as_run_error(run, [&] {
     const auto steps = steps_of(run);
-    const auto latest = link_target(run / kLatest), best = link_target(run / kBest);
+    const auto latest = link_target(run / model::kLatest), best = link_target(run / kBest);
     auto num_kept = std::ssize(steps);
     for (const auto& [step, folder] : steps) {
       if (num_kept-- <= keep) break;
@@ -357,8 +357,9 @@ std::optional<int64_t> find_checkpoint(const fs::path& run,
                     *fault));
   }
   if (!steps.empty())
-    throw RunError(fmt::format("{}: must hold a whole checkpoint to resume from, got {} damaged",
-                               run.string(), steps.size()));
+    throw base::RunError(
+        fmt::format("{}: must hold a whole checkpoint to resume from, got {} damaged", run.string(),
+                    steps.size()));
   return {};
 }
 
@@ -366,21 +367,22 @@ void remove_unfinished(const fs::path& run) {
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(run))
     if (is_unfinished(entry.path())) leftovers.push_back(entry.path());
-  for (const auto& path : leftovers) remove_path(path);
+  for (const auto& path : leftovers) base::remove_path(path);
 }
 
 void require_same_run(const fs::path& run, int64_t step, const Recipe& recipe, const Source& source,
-                      const Config& config) {
+                      const model::Config& config) {
   const auto checkpoint = step_folder(run, step);
-  const auto progress = load_progress(checkpoint);
+  const auto progress = data::load_progress(checkpoint);
   require_same(progress.at("recipe"), fixed_fields(recipe), run.string());
   require_same(progress.at("source"), source.identity(), run.string());
-  require_same(to_json(load_config(checkpoint)), to_json(config), run.string());
+  require_same(model::to_json(model::load_config(checkpoint)), model::to_json(config),
+               run.string());
 }
 
 void load(const fs::path& checkpoint, const Snapshot& snapshot, const Workers& workers) {
   torch::NoGradGuard no_grad;
-  const Checkpoint weights(checkpoint);
+  const model::Checkpoint weights(checkpoint);
   for (const auto& [name, tensor] : nn::load_parameters(weights))
     at::Tensor(snapshot.model.parameter(name)).copy_(tensor);
   std::map<std::string, at::Tensor> moments;
@@ -388,8 +390,9 @@ void load(const fs::path& checkpoint, const Snapshot& snapshot, const Workers& w
     moments[name] = tensor;
   for_each_moment(snapshot, [&](const std::string& name, at::Tensor x) {
     const auto it = moments.find(name);
-    require(it != moments.end() && it->second.sizes() == x.sizes(),
-            "{}: {} must hold {} of this model's shape", checkpoint.string(), kOptimizerFile, name);
+    base::require(it != moments.end() && it->second.sizes() == x.sizes(),
+                  "{}: {} must hold {} of this model's shape", checkpoint.string(), kOptimizerFile,
+                  name);
     x.copy_(it->second);
   });
   if (!snapshot.states.empty())
@@ -400,7 +403,7 @@ void load(const fs::path& checkpoint, const Snapshot& snapshot, const Workers& w
 void cut_metrics(const fs::path& run, int64_t step) {
   const auto path = run / kMetricsFile;
   if (!fs::exists(path)) return;
-  const auto text = read_text(path, SIZE_MAX);
+  const auto text = base::read_text(path, SIZE_MAX);
   std::string kept;
   for (size_t at = 0; at < text.size();) {
     const auto end = text.find('\n', at);
@@ -410,7 +413,7 @@ void cut_metrics(const fs::path& run, int64_t step) {
     kept += line;
     at = end + 1;
   }
-  if (kept.size() != text.size()) write_text(path, kept);
+  if (kept.size() != text.size()) base::write_text(path, kept);
 }
 
 }  // namespace bmojo::train

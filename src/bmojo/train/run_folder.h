@@ -33,8 +33,8 @@ inline constexpr const char* kManifestFile = "manifest.json";
 
 // What the names in run.toml stood for when the run was started.
 struct Record {
-  Config config;
-  Json source;  // Source::identity(), and the digest of given weights
+  model::Config config;
+  base::Json source;  // Source::identity(), and the digest of given weights
 };
 // Error where the folder of a new run would hold something already.
 void check_new(const std::filesystem::path& run);
@@ -52,8 +52,8 @@ struct Snapshot {
   nn::AdamW& optimizer;
   std::vector<std::string> names;  // of the optimiser's parameters, group after group
   std::vector<nn::State>& states;  // carried memories, a micro-batch each; empty: none
-  Json progress;                   // step, tokens, …: what train.json holds
-  const TokenizerFiles& tokenizer;
+  base::Json progress;             // step, tokens, …: what train.json holds
+  const model::TokenizerFiles& tokenizer;
 };
 
 // Writes run/step-N. Every worker calls it.
@@ -77,7 +77,7 @@ void remove_unfinished(const std::filesystem::path& run);
 // Error, with the difference, where a step was made with another recipe, other data or another
 // model.
 void require_same_run(const std::filesystem::path& run, int64_t step, const Recipe& recipe,
-                      const Source& source, const Config& config);
+                      const Source& source, const model::Config& config);
 // Weights, moments and carried memories into place.
 void load(const std::filesystem::path& checkpoint, const Snapshot& snapshot,
           const Workers& workers);

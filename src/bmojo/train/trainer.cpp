@@ -82,13 +82,14 @@ Trainer::Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Worke
   buckets_ = std::make_unique<GradientBuckets>(workers_, all);
   if (plan_.carries) states_.resize(plan_.num_micro);
   if (!source_.tokenizer_text().empty())
-    context_.tokenizer[tokenizer_file_name(source_.data()->tokenizer_name())] =
+    context_.tokenizer[data::tokenizer_file_name(source_.data()->tokenizer_name())] =
         source_.tokenizer_text();
   const bool is_text = source_.data() != nullptr && (source_.data()->tokenizer_name() == "bytes" ||
                                                      !source_.data()->tokenizer_file().empty());
   if (is_text && recipe_.sample_every > 0 && workers_.first()) {
     const auto file = source_.data()->tokenizer_file();
-    tokenizer_ = load_tokenizer(file.empty() ? source_.data()->tokenizer_name() : file.string());
+    tokenizer_ =
+        data::load_tokenizer(file.empty() ? source_.data()->tokenizer_name() : file.string());
   }
   started_ = saved_at_ = now();
 }
@@ -97,9 +98,9 @@ double Trainer::seconds_running() const { return now() - started_; }
 
 Snapshot Trainer::snapshot() {
   const auto* data = source_.data();
-  const auto tokenizer = data == nullptr ? Json()
-                                         : Json{{"name", data->tokenizer_name()},
-                                                {"digest", data->tokenizer_digest()}};
+  const auto tokenizer = data == nullptr ? base::Json()
+                                         : base::Json{{"name", data->tokenizer_name()},
+                                                      {"digest", data->tokenizer_digest()}};
   return {.model = model_,
           .optimizer = *optimizer_,
           .names = names_,
@@ -110,7 +111,7 @@ Snapshot Trainer::snapshot() {
                        {"skipped", num_skipped_},
                        {"skipped_in_a_row", skipped_in_a_row_},
                        {"last_loss", last_loss_},
-                       {"best_loss", best_loss_ ? Json(*best_loss_) : Json()},
+                       {"best_loss", best_loss_ ? base::Json(*best_loss_) : base::Json()},
                        {"best_step", best_step_},
                        {"val_accuracy", accuracy_},
                        {"recipe", fixed_fields(recipe_)},
@@ -121,7 +122,7 @@ Snapshot Trainer::snapshot() {
 
 void Trainer::resume(int64_t step) {
   const auto checkpoint = step_folder(context_.out, step);
-  const auto progress = load_progress(checkpoint);
+  const auto progress = data::load_progress(checkpoint);
   require_same_run(context_.out, step, recipe_, source_, model_.config());
   load(checkpoint, snapshot(), workers_);
   step_ = saved_step_ = first_step_ = progress.at("step");
@@ -129,7 +130,7 @@ void Trainer::resume(int64_t step) {
   num_skipped_ = progress.at("skipped");
   skipped_in_a_row_ = progress.at("skipped_in_a_row");
   last_loss_ = progress.at("last_loss").is_null() ? NAN : progress.at("last_loss").get<double>();
-  context_.tokenizer.merge(read_tokenizer_files(checkpoint));
+  context_.tokenizer.merge(model::read_tokenizer_files(checkpoint));
   if (!progress.at("best_loss").is_null()) best_loss_ = progress.at("best_loss").get<double>();
   best_step_ = progress.at("best_step");
   // Runs of earlier versions have none.
@@ -150,7 +151,7 @@ StepReport Trainer::step() {
   for (const auto& [name, tensor] : model_.parameters())
     at::Tensor(tensor).mutable_grad() = at::Tensor();
   const int64_t sequences = plan_.num_sequences / workers_.count();
-  std::vector<Batch> batches;
+  std::vector<data::Batch> batches;
   double num_scored = 0;
   for (int64_t m = 0; m < plan_.num_micro; ++m) {
     const int64_t first = workers_.rank() * sequences + m * recipe_.micro_batch;
@@ -222,7 +223,7 @@ eval::Score Trainer::validate() const {
 void Trainer::save() {
   const Stopwatch saving(overhead_.saving);
   const auto metrics = context_.out / kMetricsFile;
-  if (workers_.first() && std::filesystem::exists(metrics)) sync_path(metrics);
+  if (workers_.first() && std::filesystem::exists(metrics)) base::sync_path(metrics);
   train::save(context_.out, step_, snapshot(), workers_);
   if (workers_.first()) {
     mark(context_.out, step_, best_step_);
@@ -287,7 +288,7 @@ Ending Trainer::run() {
     }
     if (!report.skipped && recipe_.sample_every > 0 && step_ % recipe_.sample_every == 0)
       show_sample();
-    if (skipped_in_a_row_ >= recipe_.max_skips) throw RunError(not_finite_text());
+    if (skipped_in_a_row_ >= recipe_.max_skips) throw base::RunError(not_finite_text());
     if (is_stop_asked())
       ending = Ending::interrupted;
     else if (workers_.max(now() > deadline) > 0)
@@ -297,7 +298,7 @@ Ending Trainer::run() {
   }
   line_.clear();
   if (ending != Ending::interrupted && step_ > 0 && num_skipped_ == step_)
-    throw RunError(not_finite_text());
+    throw base::RunError(not_finite_text());
   return ending;
 }
 
@@ -318,22 +319,22 @@ std::string Trainer::not_finite_text() const {
 
 void Trainer::log(const StepReport& report) {
   if (!workers_.first()) return;
-  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(); };
+  const auto number = [](double x) { return std::isfinite(x) ? base::Json(x) : base::Json(); };
   const auto& groups = optimizer_->groups();
-  Json line = {{"step", step_},
-               {"tokens", step_ * plan_.tokens_per_step()},
-               {"loss", number(report.loss)},
-               {"lr", groups[kSsmGroups].rate},
-               {"ssm_lr", groups[0].rate},
-               {"grad_norm", number(report.grad_norm)},
-               {"grad_norm_ssm", number(report.grad_norm_ssm)},
-               {"grad_norm_rest", number(report.grad_norm_rest)},
-               {"tokens_per_s", tokens_per_second_},
-               {"seconds", seconds_before_ + seconds_running()},
-               {"read_seconds", overhead_.reading - logged_.reading},
-               {"log_seconds", overhead_.logging - logged_.logging},
-               {"save_seconds", overhead_.saving - logged_.saving},
-               {"skipped", num_skipped_}};
+  base::Json line = {{"step", step_},
+                     {"tokens", step_ * plan_.tokens_per_step()},
+                     {"loss", number(report.loss)},
+                     {"lr", groups[kSsmGroups].rate},
+                     {"ssm_lr", groups[0].rate},
+                     {"grad_norm", number(report.grad_norm)},
+                     {"grad_norm_ssm", number(report.grad_norm_ssm)},
+                     {"grad_norm_rest", number(report.grad_norm_rest)},
+                     {"tokens_per_s", tokens_per_second_},
+                     {"seconds", seconds_before_ + seconds_running()},
+                     {"read_seconds", overhead_.reading - logged_.reading},
+                     {"log_seconds", overhead_.logging - logged_.logging},
+                     {"save_seconds", overhead_.saving - logged_.saving},
+                     {"skipped", num_skipped_}};
   if (validation_) {
     line["val_loss"] = number(validation_->loss());
     if (source_.is_task()) line["val_accuracy"] = validation_->accuracy();
@@ -343,13 +344,13 @@ void Trainer::log(const StepReport& report) {
   if (step_ % kMemoriesEvery == 0 || step_ == 1)
     if (auto held = memories(); !held.empty()) line["memories"] = std::move(held);
   logged_ = overhead_;
-  append_text(context_.out / kMetricsFile, line.dump() + '\n');
+  base::append_text(context_.out / kMetricsFile, line.dump() + '\n');
 }
 
 // How many tokens each eidetic memory holds, how old they are and how surprising they were, over
 // the sequences of the last micro-batch.
-Json Trainer::memories() const {
-  Json held = Json::array();
+base::Json Trainer::memories() const {
+  base::Json held = base::Json::array();
   const auto& cursor = last_state_.cursor.position;
   if (cursor.empty()) return held;
   const auto now_B1 = torch::tensor(cursor, at::kLong).unsqueeze(1);
@@ -394,7 +395,7 @@ void Trainer::show_line(int64_t micro_batch) {
        .loss = last_loss_,
        .tokens_per_second = tokens_per_second_,
        .seconds_left = seconds_left(plan_.num_steps - step_, pace_, now() - step_done_at_),
-       .memory = process_memory("VmRSS")}));
+       .memory = base::process_memory("VmRSS")}));
 }
 
 // Text for a terminal: line breaks stay, other control characters are shown as escapes, bytes that
@@ -404,7 +405,7 @@ std::string Trainer::text_of(const std::vector<int64_t>& ids) const {
   std::string text;
   std::vector<int32_t> known;
   const auto flush = [&] {
-    text += replace_utf8_faults(tokenizer_->decode(known));
+    text += data::replace_utf8_faults(tokenizer_->decode(known));
     known.clear();
   };
   for (const auto id : ids) {
@@ -419,7 +420,7 @@ std::string Trainer::text_of(const std::vector<int64_t>& ids) const {
   std::string shown;
   for (size_t at = 0; at <= text.size();) {
     const auto end = std::min(text.find('\n', at), text.size());
-    shown += (at > 0 ? "\n" : "") + printable(text.substr(at, end - at));
+    shown += (at > 0 ? "\n" : "") + base::printable(text.substr(at, end - at));
     at = end + 1;
   }
   return shown;
@@ -442,7 +443,7 @@ void Trainer::show_sample() {
     const auto sample = eval::generate(*writer, from, options, /*tokenizer=*/nullptr);
     line_.say(
         fmt::format("--- sample at step {}\n{}|{}\n---", step_, text_of(ids), text_of(sample.ids)));
-  } catch (const RunError& failure) {
+  } catch (const base::RunError& failure) {
     line_.say(fmt::format("step {}: no sample: {}", step_, failure.what()));
   }
 }

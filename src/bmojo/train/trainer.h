@@ -52,7 +52,7 @@ class Trainer {
     std::filesystem::path out;         // the run's folder; must exist
     std::function<bool()> stop_asked;  // a signal came
     bool quiet = false;
-    TokenizerFiles tokenizer = {};  // of the weights that were given
+    model::TokenizerFiles tokenizer = {};  // of the weights that were given
   };
   Trainer(Recipe recipe, Plan plan, nn::Model model, Source source, Workers workers,
           RunContext context);
@@ -74,7 +74,7 @@ class Trainer {
  private:
   void set_rates();
   void log(const StepReport& report);
-  Json memories() const;
+  base::Json memories() const;
   void show(const StepReport& report);
   void show_line(int64_t micro_batch = 0);
   eval::Score validate() const;  // every worker its part
@@ -99,10 +99,10 @@ class Trainer {
   std::vector<std::string> names_;  // of the optimiser's parameters
   std::unique_ptr<nn::AdamW> optimizer_;
   std::unique_ptr<GradientBuckets> buckets_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
   std::vector<nn::State> states_;  // carried, a micro-batch each; empty: nothing is
   nn::State last_state_;           // of the last micro-batch, for what the memories hold
-  StatusLine line_;
+  base::StatusLine line_;
 
   int64_t step_ = 0, first_step_ = 0 /* of this process */, saved_step_ = -1, num_skipped_ = 0,
           skipped_in_a_row_ = 0;

@@ -24,9 +24,9 @@ double seconds_of(const std::function<void()>& work) {
 
 }  // namespace
 
-Trial try_steps(const Config& config, const Source& source, const TrialShape& shape,
+Trial try_steps(const model::Config& config, const Source& source, const TrialShape& shape,
                 const TrialStep& step) {
-  const auto batch = columns(source.train(0, 0, shape.sequences), 0, shape.length());
+  const auto batch = data::columns(source.train(0, 0, shape.sequences), 0, shape.length());
   nn::Model model(config, nn::fresh_parameters(config, 0));
   model.require_gradients();
   nn::AdamWGroup all{.parameters = {}, .rate = 0, .weight_decay = 0};

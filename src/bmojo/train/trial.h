@@ -29,7 +29,7 @@ inline constexpr int64_t kMostTried = 4;
 
 // Two steps with fresh weights on the run's first tokens; the last micro-batch is timed. Writes
 // nothing; the heap keeps what they took.
-Trial try_steps(const Config& config, const Source& source, const TrialShape& shape,
+Trial try_steps(const model::Config& config, const Source& source, const TrialShape& shape,
                 const TrialStep& step);
 
 }  // namespace bmojo::train

@@ -57,7 +57,7 @@ std::string reason(const std::exception& failure) {
   if (text.starts_with('['))
     if (const auto end = text.find("] "); end != text.npos) text.erase(0, end + 2);
   text = text.substr(0, text.find('\n'));
-  return printable(text.substr(0, text.find(". ")), 200);
+  return base::printable(text.substr(0, text.find(". ")), 200);
 }
 
 // Runs what fails only when another worker cannot be reached.
@@ -100,8 +100,8 @@ Address parse_address(const std::string& store) {
   Address address;
   const auto* end = digits.data() + digits.size();
   const auto [last, error] = std::from_chars(digits.data(), end, address.port);
-  require(error == std::errc() && last == end && address.port > 0 && colon > 0,
-          "workers: store must be file:PATH or HOST:PORT, got {}", in_quotes(store));
+  base::require(error == std::errc() && last == end && address.port > 0 && colon > 0,
+                "workers: store must be file:PATH or HOST:PORT, got {}", base::in_quotes(store));
   address.host = store.substr(0, colon);
   return address;
 }
@@ -112,7 +112,7 @@ std::string address_towards(const Address& other) {
   hints.ai_socktype = SOCK_DGRAM;
   const int error =
       ::getaddrinfo(other.host.c_str(), fmt::format("{}", other.port).c_str(), &hints, &addresses);
-  if (error != 0) throw RunError(fmt::format("{}: {}", other.host, ::gai_strerror(error)));
+  if (error != 0) throw base::RunError(fmt::format("{}: {}", other.host, ::gai_strerror(error)));
   std::string address;
   for (const auto* each = addresses; each != nullptr && address.empty(); each = each->ai_next) {
     // Connecting a datagram socket sends nothing; it chooses the route.
@@ -129,7 +129,7 @@ std::string address_towards(const Address& other) {
     ::close(descriptor);
   }
   ::freeaddrinfo(addresses);
-  if (address.empty()) throw RunError(fmt::format("{}: there is no way to it", other.host));
+  if (address.empty()) throw base::RunError(fmt::format("{}: there is no way to it", other.host));
   return address;
 }
 
@@ -214,8 +214,8 @@ struct Workers::Group {
 };
 
 Workers Workers::join(const Place& place) {
-  require(place.count >= 1 && place.rank >= 0 && place.rank < place.count,
-          "workers: rank must be from 0 to {}, got {}", place.count - 1, place.rank);
+  base::require(place.count >= 1 && place.rank >= 0 && place.rank < place.count,
+                "workers: rank must be from 0 to {}, got {}", place.count - 1, place.rank);
   Workers workers;
   workers.rank_ = place.rank;
   workers.count_ = place.count;
@@ -270,12 +270,12 @@ double Workers::max(double value) const {
 }
 
 void Workers::require_same(const std::string& what, const std::string& text) const {
-  const auto digest = digest_of_text(text);
+  const auto digest = base::digest_of_text(text);
   // As many digits as a double holds.
   const auto digits = digest.substr(digest.size() - 12);
   const auto number = static_cast<double>(std::stoull(digits, nullptr, 16));
-  require(max(number) == -max(-number), "workers: {} must be the same for all {}, but it differs",
-          what, count_);
+  base::require(max(number) == -max(-number),
+                "workers: {} must be the same for all {}, but it differs", what, count_);
 }
 
 void Workers::barrier() const { sum(std::vector<double>{0}); }

@@ -3,7 +3,7 @@
 
 #include <sentencepiece_processor.h>
 
-namespace bmojo {
+namespace bmojo::data {
 namespace {
 
 std::string reason(const sentencepiece::util::Status& status) {
@@ -32,8 +32,8 @@ class LibraryPieces final : public Pieces {
 };
 
 }  // namespace
-}  // namespace bmojo
+}  // namespace bmojo::data
 
-extern "C" __attribute__((visibility("default"))) bmojo::Pieces* bmojo_make_pieces() {
-  return new bmojo::LibraryPieces;
+extern "C" __attribute__((visibility("default"))) bmojo::data::Pieces* bmojo_make_pieces() {
+  return new bmojo::data::LibraryPieces;
 }

@@ -62,8 +62,8 @@ struct FusedConv : torch::autograd::Function<FusedConv> {
 
 void check(const CausalConv& c) {
   constexpr auto kName = "causal_conv1d_silu";
-  require(c.weight.defined() && c.weight.dim() == 3 && c.weight.numel() > 0,
-          "{}: weight must be [E, 1, K], none of them 0, got {}", kName, describe(c.weight));
+  base::require(c.weight.defined() && c.weight.dim() == 3 && c.weight.numel() > 0,
+                "{}: weight must be [E, 1, K], none of them 0, got {}", kName, describe(c.weight));
   check_history(kName, "x", {c.x, c.tail, c.positions, c.lengths}, c.weight.size(2) - 1);
   check_shape(kName, "weight", c.weight, {c.x.size(2), 1, c.weight.size(2)});
   check_like(kName, "weight", c.weight, c.x);

@@ -52,8 +52,8 @@ inline bool use_kernel(std::initializer_list<at::Tensor> tensors) {
 
 // At the head of every backward pass: what it returns has no graph of its own.
 inline void first_derivative_only(const char* operation) {
-  require(!at::GradMode::is_enabled(),
-          "{}: has no second derivative; backward without create_graph", operation);
+  base::require(!at::GradMode::is_enabled(),
+                "{}: has no second derivative; backward without create_graph", operation);
 }
 
 inline std::string describe(const at::Tensor& x) {
@@ -71,37 +71,37 @@ inline bool differentiable(std::initializer_list<at::Tensor> inputs) {
 // subject: argument must be [2, 16, 64], got [2, 16, 32]
 inline void check_shape(const char* operation, const char* argument, const at::Tensor& x,
                         at::IntArrayRef shape) {
-  require(x.defined() && x.sizes() == shape, "{}: {} must be [{}], got {}", operation, argument,
-          fmt::join(shape, ", "), describe(x));
+  base::require(x.defined() && x.sizes() == shape, "{}: {} must be [{}], got {}", operation,
+                argument, fmt::join(shape, ", "), describe(x));
 }
 inline void check_floating(const char* operation, const char* argument, const at::Tensor& x) {
-  require(x.is_floating_point(), "{}: {} must hold floating-point numbers, got {}", operation,
-          argument, c10::toString(x.scalar_type()));
+  base::require(x.is_floating_point(), "{}: {} must hold floating-point numbers, got {}", operation,
+                argument, c10::toString(x.scalar_type()));
 }
 // Type and device of every argument must be those of the first.
 inline void check_like(const char* operation, const char* argument, const at::Tensor& x,
                        const at::Tensor& first) {
-  require(x.scalar_type() == first.scalar_type(), "{}: {} must be {}, got {}", operation, argument,
-          c10::toString(first.scalar_type()), c10::toString(x.scalar_type()));
-  require(x.device() == first.device(), "{}: {} must be on {}, got {}", operation, argument,
-          first.device().str(), x.device().str());
+  base::require(x.scalar_type() == first.scalar_type(), "{}: {} must be {}, got {}", operation,
+                argument, c10::toString(first.scalar_type()), c10::toString(x.scalar_type()));
+  base::require(x.device() == first.device(), "{}: {} must be on {}, got {}", operation, argument,
+                first.device().str(), x.device().str());
 }
 // What keeps a state or a score: fp32 where the first argument is narrower.
 inline void check_wide(const char* operation, const char* argument, const at::Tensor& x,
                        const at::Tensor& first) {
-  require(x.scalar_type() == compute_type(first), "{}: {} must be {}, got {}", operation, argument,
-          c10::toString(compute_type(first)), c10::toString(x.scalar_type()));
-  require(x.device() == first.device(), "{}: {} must be on {}, got {}", operation, argument,
-          first.device().str(), x.device().str());
+  base::require(x.scalar_type() == compute_type(first), "{}: {} must be {}, got {}", operation,
+                argument, c10::toString(compute_type(first)), c10::toString(x.scalar_type()));
+  base::require(x.device() == first.device(), "{}: {} must be on {}, got {}", operation, argument,
+                first.device().str(), x.device().str());
 }
 
 inline void check_lengths(const char* operation, const std::vector<int64_t>& lengths, int64_t B,
                           int64_t L) {
-  require(lengths.empty() || std::ssize(lengths) == B, "{}: lengths must have {} entries, got {}",
-          operation, B, lengths.size());
+  base::require(lengths.empty() || std::ssize(lengths) == B,
+                "{}: lengths must have {} entries, got {}", operation, B, lengths.size());
   for (const auto length : lengths)
-    require(length >= 0 && length <= L, "{}: lengths must be from 0 to {}, got {}", operation, L,
-            length);
+    base::require(length >= 0 && length <= L, "{}: lengths must be from 0 to {}, got {}", operation,
+                  L, length);
 }
 // [B], undefined where there are none.
 at::Tensor lengths_tensor(const std::vector<int64_t>& lengths);

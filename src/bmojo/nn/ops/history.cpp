@@ -9,18 +9,18 @@ namespace bmojo::nn {
 
 void check_history(const char* operation, const char* name_of_x, const HistoryArguments& in,
                    int64_t depth) {
-  require(in.x.defined() && in.x.dim() == 3 && in.x.numel() > 0,
-          "{}: {} must be [B, L, channels], none of them 0, got {}", operation, name_of_x,
-          describe(in.x));
+  base::require(in.x.defined() && in.x.dim() == 3 && in.x.numel() > 0,
+                "{}: {} must be [B, L, channels], none of them 0, got {}", operation, name_of_x,
+                describe(in.x));
   check_floating(operation, name_of_x, in.x);
   const int64_t B = in.x.size(0), L = in.x.size(1);
   check_shape(operation, "tail", in.tail, {B, depth, in.x.size(2)});
   check_like(operation, "tail", in.tail, in.x);
   check_shape(operation, "positions", in.positions, {B, L});
-  require(in.positions.scalar_type() == at::kLong, "{}: positions must be Long, got {}", operation,
-          c10::toString(in.positions.scalar_type()));
-  require(in.positions.device() == in.x.device(), "{}: positions must be on {}, got {}", operation,
-          in.x.device().str(), in.positions.device().str());
+  base::require(in.positions.scalar_type() == at::kLong, "{}: positions must be Long, got {}",
+                operation, c10::toString(in.positions.scalar_type()));
+  base::require(in.positions.device() == in.x.device(), "{}: positions must be on {}, got {}",
+                operation, in.x.device().str(), in.positions.device().str());
   check_lengths(operation, in.lengths, B, L);
 }
 

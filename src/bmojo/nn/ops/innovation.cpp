@@ -74,7 +74,7 @@ InnovationResult innovation_reference(const Innovation& in) {
           next_tail(at::cat({in.tail, in.y}, 1), std::ssize(in.coefficients), in.lengths)};
 }
 
-std::vector<double> predictor(const Config& config) {
+std::vector<double> predictor(const model::Config& config) {
   return kernels::predictor_weights(config.predictor_taps, config.predictor_decay);
 }
 

@@ -31,7 +31,7 @@ InnovationResult innovation(const Innovation& in);
 InnovationResult innovation_reference(const Innovation& in);
 
 // c_1 … c_k of a config: c_i ∝ γ^(i-1), summing to 1.
-std::vector<double> predictor(const Config& config);
+std::vector<double> predictor(const model::Config& config);
 // [B, L, D]: y_t - Σ_{i=1..k} c_i y_{t-i}, of which ε_t is the root mean square.
 at::Tensor prediction_error(const Innovation& in);
 

@@ -56,8 +56,8 @@ struct FusedLoss : torch::autograd::Function<FusedLoss> {
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     first_derivative_only("linear_cross_entropy");
-    require(context->saved_data.count("hidden") > 0,
-            "linear_cross_entropy: one backward pass must do, got a second");
+    base::require(context->saved_data.count("hidden") > 0,
+                  "linear_cross_entropy: one backward pass must do, got a second");
     const auto factor = grads[0].item<double>();
     // Handed over, not copied.
     const auto take = [&](const char* name) {
@@ -71,24 +71,24 @@ struct FusedLoss : torch::autograd::Function<FusedLoss> {
 
 void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& target) {
   constexpr auto kName = "linear_cross_entropy";
-  require(hidden.defined() && hidden.dim() == 2, "{}: hidden must be [T, D], got {}", kName,
-          describe(hidden));
-  require(weight.defined() && weight.dim() == 2 && weight.size(0) > 0 &&
-              weight.size(1) == hidden.size(1),
-          "{}: weight must be [V, {}], got {}", kName, hidden.size(1), describe(weight));
+  base::require(hidden.defined() && hidden.dim() == 2, "{}: hidden must be [T, D], got {}", kName,
+                describe(hidden));
+  base::require(weight.defined() && weight.dim() == 2 && weight.size(0) > 0 &&
+                    weight.size(1) == hidden.size(1),
+                "{}: weight must be [V, {}], got {}", kName, hidden.size(1), describe(weight));
   check_floating(kName, "hidden", hidden);
   check_like(kName, "weight", weight, hidden);
   check_shape(kName, "target", target, {hidden.size(0)});
-  require(target.scalar_type() == at::kLong, "{}: target must be Long, got {}", kName,
-          c10::toString(target.scalar_type()));
-  require(target.device() == hidden.device(), "{}: target must be on {}, got {}", kName,
-          hidden.device().str(), target.device().str());
+  base::require(target.scalar_type() == at::kLong, "{}: target must be Long, got {}", kName,
+                c10::toString(target.scalar_type()));
+  base::require(target.device() == hidden.device(), "{}: target must be on {}, got {}", kName,
+                hidden.device().str(), target.device().str());
   if (!target.is_cpu() || target.numel() == 0) return;
   const auto scored = target.masked_fill(target == kUnscored, 0);
   const auto [low, high] = at::aminmax(scored);
-  require(low.item<int64_t>() >= 0 && high.item<int64_t>() < weight.size(0),
-          "{}: target must be from 0 to {}, got {} to {}", kName, weight.size(0) - 1,
-          low.item<int64_t>(), high.item<int64_t>());
+  base::require(low.item<int64_t>() >= 0 && high.item<int64_t>() < weight.size(0),
+                "{}: target must be from 0 to {}, got {} to {}", kName, weight.size(0) - 1,
+                low.item<int64_t>(), high.item<int64_t>());
 }
 
 }  // namespace

@@ -85,16 +85,16 @@ struct Linears : torch::autograd::Function<Linears> {
 std::vector<at::Tensor> linears(const at::Tensor& x,
                                 const std::vector<std::vector<at::Tensor>>& groups) {
   constexpr auto kName = "linears";
-  require(x.defined() && x.dim() > 0 && x.size(-1) > 0, "{}: x must be [..., I], I not 0, got {}",
-          kName, describe(x));
+  base::require(x.defined() && x.dim() > 0 && x.size(-1) > 0,
+                "{}: x must be [..., I], I not 0, got {}", kName, describe(x));
   check_floating(kName, "x", x);
   std::vector<at::Tensor> weights;
   std::vector<int64_t> sizes;
   for (const auto& group : groups) {
     sizes.push_back(std::ssize(group));
     for (const auto& weight : group) {
-      require(weight.defined() && weight.dim() == 2 && weight.size(1) == x.size(-1),
-              "{}: weight must be [O, {}], got {}", kName, x.size(-1), describe(weight));
+      base::require(weight.defined() && weight.dim() == 2 && weight.size(1) == x.size(-1),
+                    "{}: weight must be [O, {}], got {}", kName, x.size(-1), describe(weight));
       check_like(kName, "weight", weight, x);
       weights.push_back(weight);
     }

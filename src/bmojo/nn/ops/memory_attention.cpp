@@ -98,42 +98,43 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
 
 void check(const MemoryAttention& a) {
   constexpr auto kName = "memory_attention";
-  require(a.q.defined() && a.q.dim() == 3 && a.q.size(0) == a.runs.num_tokens,
-          "{}: q must be [{}, H, d], got {}", kName, a.runs.num_tokens, describe(a.q));
-  require(a.q.size(1) > 0 && a.q.size(2) > 0, "memory_attention: q must not be empty, got {}",
-          describe(a.q));
-  require(a.pool.defined() && a.pool.dim() == 4 && a.pool.size(1) == 2 && a.pool.size(0) > 0 &&
-              a.pool.size(3) == a.q.size(2),
-          "{}: pool must be [R, 2, G, {}], got {}", kName, a.q.size(2), describe(a.pool));
-  require(a.pool.size(2) > 0 && a.q.size(1) % a.pool.size(2) == 0,
-          "{}: q must have a multiple of {} heads, got {}", kName, a.pool.size(2), a.q.size(1));
+  base::require(a.q.defined() && a.q.dim() == 3 && a.q.size(0) == a.runs.num_tokens,
+                "{}: q must be [{}, H, d], got {}", kName, a.runs.num_tokens, describe(a.q));
+  base::require(a.q.size(1) > 0 && a.q.size(2) > 0, "memory_attention: q must not be empty, got {}",
+                describe(a.q));
+  base::require(a.pool.defined() && a.pool.dim() == 4 && a.pool.size(1) == 2 &&
+                    a.pool.size(0) > 0 && a.pool.size(3) == a.q.size(2),
+                "{}: pool must be [R, 2, G, {}], got {}", kName, a.q.size(2), describe(a.pool));
+  base::require(a.pool.size(2) > 0 && a.q.size(1) % a.pool.size(2) == 0,
+                "{}: q must have a multiple of {} heads, got {}", kName, a.pool.size(2),
+                a.q.size(1));
   check_floating(kName, "q", a.q);
   check_like(kName, "pool", a.pool, a.q);
-  require(a.runs.token.device() == a.q.device(), "{}: runs must be on {}, got {}", kName,
-          a.q.device().str(), a.runs.token.device().str());
+  base::require(a.runs.token.device() == a.q.device(), "{}: runs must be on {}, got {}", kName,
+                a.q.device().str(), a.runs.token.device().str());
   const int64_t P = std::ssize(a.runs.runs);
-  require(a.keys.index.defined() && a.keys.index.dim() == 2 && a.keys.index.size(0) == P &&
-              a.keys.index.size(1) > 0,
-          "{}: index must be [{}, S], got {}", kName, P, describe(a.keys.index));
+  base::require(a.keys.index.defined() && a.keys.index.dim() == 2 && a.keys.index.size(0) == P &&
+                    a.keys.index.size(1) > 0,
+                "{}: index must be [{}, S], got {}", kName, P, describe(a.keys.index));
   const int64_t S = a.keys.index.size(1);
   for (const auto& [name, tensor] :
        {std::pair("index", a.keys.index), {"from", a.keys.from}, {"until", a.keys.until}}) {
     check_shape(kName, name, tensor, {P, S});
-    require(tensor.scalar_type() == at::kLong, "{}: {} must be Long, got {}", kName, name,
-            c10::toString(tensor.scalar_type()));
-    require(tensor.device() == a.q.device(), "{}: {} must be on {}, got {}", kName, name,
-            a.q.device().str(), tensor.device().str());
+    base::require(tensor.scalar_type() == at::kLong, "{}: {} must be Long, got {}", kName, name,
+                  c10::toString(tensor.scalar_type()));
+    base::require(tensor.device() == a.q.device(), "{}: {} must be on {}, got {}", kName, name,
+                  a.q.device().str(), tensor.device().str());
   }
   if (a.bias.defined()) {
-    require(a.bias.dim() == 2 && a.bias.size(0) == P && a.bias.size(1) <= S,
-            "{}: bias must be [{}, up to {}], got {}", kName, P, S, describe(a.bias));
+    base::require(a.bias.dim() == 2 && a.bias.size(0) == P && a.bias.size(1) <= S,
+                  "{}: bias must be [{}, up to {}], got {}", kName, P, S, describe(a.bias));
     check_wide(kName, "bias", a.bias, a.q);
   }
   if (a.q.is_cpu() && a.keys.index.numel() > 0) {
     const auto [low, high] = at::aminmax(a.keys.index);
-    require(low.item<int64_t>() >= 0 && high.item<int64_t>() < a.pool.size(0),
-            "{}: index must be from 0 to {}, got {} to {}", kName, a.pool.size(0) - 1,
-            low.item<int64_t>(), high.item<int64_t>());
+    base::require(low.item<int64_t>() >= 0 && high.item<int64_t>() < a.pool.size(0),
+                  "{}: index must be from 0 to {}, got {} to {}", kName, a.pool.size(0) - 1,
+                  low.item<int64_t>(), high.item<int64_t>());
   }
 }
 
@@ -142,18 +143,18 @@ void check(const MemoryAttention& a) {
 QueryRuns::QueryRuns(std::vector<Run> list, int64_t tokens, at::Device device)
     : runs(std::move(list)), num_tokens(tokens) {
   for (const auto& run : runs) max_queries = std::max(max_queries, run.count);
-  require(max_queries < int64_t{1} << 24, "memory_attention: a run must be below 2^24, got {}",
-          max_queries);
+  base::require(max_queries < int64_t{1} << 24,
+                "memory_attention: a run must be below 2^24, got {}", max_queries);
   const int64_t P = std::ssize(runs), Q = max_queries;
   std::vector<int64_t> from(P * Q, num_tokens), to(num_tokens, P * Q);
   for (int64_t i = 0; i < P; ++i) {
     const auto [first, count] = runs[i];
-    require(first >= 0 && count >= 0 && count <= num_tokens && first <= num_tokens - count,
-            "memory_attention: a run must lie within {} tokens, got {} from {}", num_tokens, count,
-            first);
+    base::require(first >= 0 && count >= 0 && count <= num_tokens && first <= num_tokens - count,
+                  "memory_attention: a run must lie within {} tokens, got {} from {}", num_tokens,
+                  count, first);
     for (int64_t n = 0; n < count; ++n) {
-      require(to[first + n] == P * Q, "memory_attention: runs must not overlap, got token {} twice",
-              first + n);
+      base::require(to[first + n] == P * Q,
+                    "memory_attention: runs must not overlap, got token {} twice", first + n);
       from[i * Q + n] = runs[i].first + n;
       to[runs[i].first + n] = i * Q + n;
     }

@@ -80,8 +80,8 @@ struct FusedAddedNorm : torch::autograd::Function<FusedAddedNorm> {
 };
 
 void check(const char* name, const at::Tensor& x, const at::Tensor& gain) {
-  require(x.defined() && x.dim() > 0 && x.size(-1) > 0, "{}: x must be [..., D], D not 0, got {}",
-          name, describe(x));
+  base::require(x.defined() && x.dim() > 0 && x.size(-1) > 0,
+                "{}: x must be [..., D], D not 0, got {}", name, describe(x));
   check_floating(name, "x", x);
   check_shape(name, "gain", gain, {x.size(-1)});
   check_like(name, "gain", gain, x);

@@ -22,17 +22,18 @@ bool kernel_is_faster(int64_t M, int64_t N, int64_t K) {
 }
 
 void check(const at::Tensor& a, const at::Tensor& b) {
-  require(a.dim() == 2, "product: a must be [M, K], got {}", describe(a));
-  require(b.dim() == 2 && b.size(0) == a.size(1), "product: b must be [{}, N], got {}", a.size(1),
-          describe(b));
+  base::require(a.dim() == 2, "product: a must be [M, K], got {}", describe(a));
+  base::require(b.dim() == 2 && b.size(0) == a.size(1), "product: b must be [{}, N], got {}",
+                a.size(1), describe(b));
 }
 
 void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool add) {
   check(a, b);
   const int64_t M = a.size(0), N = b.size(1), K = a.size(1);
   check_shape("product", "out", out, {M, N});
-  require((N < 2 || out.stride(1) == 1) && (M < 2 || out.stride(0) >= N),
-          "product: out must have dense rows, got steps of {}", fmt::join(out.strides(), " and "));
+  base::require((N < 2 || out.stride(1) == 1) && (M < 2 || out.stride(0) >= N),
+                "product: out must have dense rows, got steps of {}",
+                fmt::join(out.strides(), " and "));
   if (use_kernel({out, a, b}) && (EveryProduct::active() || kernel_is_faster(M, N, K)))
     return kernels::product({.M = M,
                              .N = N,

@@ -60,10 +60,10 @@ Angles table_of(const at::Tensor& position, int64_t half, double theta) {
 
 Angles rotary_angles(const at::Tensor& position, int64_t d, double theta, at::ScalarType type) {
   constexpr auto kName = "rotary_angles";
-  require(position.defined() && position.scalar_type() == at::kLong,
-          "{}: position must be Long, got {}", kName,
-          position.defined() ? c10::toString(position.scalar_type()) : "none");
-  require(d > 0 && d % 2 == 0, "{}: d must be even, got {}", kName, d);
+  base::require(position.defined() && position.scalar_type() == at::kLong,
+                "{}: position must be Long, got {}", kName,
+                position.defined() ? c10::toString(position.scalar_type()) : "none");
+  base::require(d > 0 && d % 2 == 0, "{}: d must be even, got {}", kName, d);
   const int64_t half = d / 2;
   if (position.is_cpu() && type == at::kFloat && use_kernel({}))
     return table_of(position, half, theta);
@@ -75,18 +75,19 @@ Angles rotary_angles(const at::Tensor& position, int64_t d, double theta, at::Sc
 
 at::Tensor rotate(const at::Tensor& x, const Angles& angles) {
   constexpr auto kName = "rotate";
-  require(x.defined() && x.dim() >= 2 && x.size(-1) > 0 && x.size(-1) % 2 == 0 && x.size(-2) > 0,
-          "{}: x must be [..., heads, d], d even, none of them 0, got {}", kName, describe(x));
+  base::require(
+      x.defined() && x.dim() >= 2 && x.size(-1) > 0 && x.size(-1) % 2 == 0 && x.size(-2) > 0,
+      "{}: x must be [..., heads, d], d even, none of them 0, got {}", kName, describe(x));
   check_floating(kName, "x", x);
   auto shape = x.sizes().vec();
   shape.pop_back();
   shape.back() = x.size(-1) / 2;
   for (const auto& [name, table] : {std::pair("cos", angles.cos), {"sin", angles.sin}}) {
     check_shape(kName, name, table, shape);
-    require(table.scalar_type() == x.scalar_type(), "{}: {} must be {}, got {}", kName, name,
-            c10::toString(x.scalar_type()), c10::toString(table.scalar_type()));
-    require(table.device() == x.device(), "{}: {} must be on {}, got {}", kName, name,
-            x.device().str(), table.device().str());
+    base::require(table.scalar_type() == x.scalar_type(), "{}: {} must be {}, got {}", kName, name,
+                  c10::toString(x.scalar_type()), c10::toString(table.scalar_type()));
+    base::require(table.device() == x.device(), "{}: {} must be on {}, got {}", kName, name,
+                  x.device().str(), table.device().str());
   }
   if (!use_kernel({x})) return rotate_reference(x, angles);
   return FusedRotary::apply(x, angles.cos.contiguous(), angles.sin.contiguous(),

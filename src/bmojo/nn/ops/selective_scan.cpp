@@ -172,11 +172,11 @@ struct FusedScan : torch::autograd::Function<FusedScan> {
 
 void check(const SelectiveScan& s) {
   constexpr auto kName = "selective_scan";
-  require(s.x.defined() && s.x.dim() == 3 && s.x.numel() > 0,
-          "{}: x must be [B, L, E], none of them 0, got {}", kName, describe(s.x));
+  base::require(s.x.defined() && s.x.dim() == 3 && s.x.numel() > 0,
+                "{}: x must be [B, L, E], none of them 0, got {}", kName, describe(s.x));
   check_floating(kName, "x", s.x);
-  require(s.A.defined() && s.A.dim() == 2 && s.A.size(1) > 0, "{}: A must be [E, N], got {}", kName,
-          describe(s.A));
+  base::require(s.A.defined() && s.A.dim() == 2 && s.A.size(1) > 0, "{}: A must be [E, N], got {}",
+                kName, describe(s.A));
   const int64_t B = s.x.size(0), L = s.x.size(1), E = s.x.size(2), N = s.A.size(1);
   check_shape(kName, "A", s.A, {E, N});
   check_wide(kName, "A", s.A, s.x);
@@ -193,15 +193,15 @@ void check(const SelectiveScan& s) {
     check_like(kName, name, tensor, s.A);
   if (s.starts.defined()) {
     check_shape(kName, "starts", s.starts, {B, L});
-    require(s.starts.device() == s.x.device(), "{}: starts must be on {}, got {}", kName,
-            s.x.device().str(), s.starts.device().str());
-    require(s.starts.scalar_type() == at::kBool, "{}: starts must be Bool, got {}", kName,
-            c10::toString(s.starts.scalar_type()));
+    base::require(s.starts.device() == s.x.device(), "{}: starts must be on {}, got {}", kName,
+                  s.x.device().str(), s.starts.device().str());
+    base::require(s.starts.scalar_type() == at::kBool, "{}: starts must be Bool, got {}", kName,
+                  c10::toString(s.starts.scalar_type()));
   }
   check_lengths(kName, s.lengths, B, L);
   if (!s.A.is_cpu()) return;  // elsewhere a look at the numbers would wait for them
   const auto largest = s.A.detach().max().item<double>();
-  require(!(largest > 0), "{}: A must be at most 0, got {}", kName, largest);
+  base::require(!(largest > 0), "{}: A must be at most 0, got {}", kName, largest);
 }
 
 }  // namespace

@@ -80,8 +80,8 @@ struct FusedSwiGluLinear : torch::autograd::Function<FusedSwiGluLinear> {
 };
 
 void check(const char* name, const at::Tensor& gate, const at::Tensor& up) {
-  require(gate.defined() && gate.dim() > 0 && gate.size(-1) > 0,
-          "{}: gate must be [..., F], F not 0, got {}", name, describe(gate));
+  base::require(gate.defined() && gate.dim() > 0 && gate.size(-1) > 0,
+                "{}: gate must be [..., F], F not 0, got {}", name, describe(gate));
   check_floating(name, "gate", gate);
   check_shape(name, "up", up, gate.sizes());
   check_like(name, "up", up, gate);
@@ -98,8 +98,8 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 at::Tensor swiglu_linear(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& weight) {
   constexpr auto kName = "swiglu_linear";
   check(kName, gate, up);
-  require(weight.defined() && weight.dim() == 2 && weight.size(1) == gate.size(-1),
-          "{}: weight must be [D, {}], got {}", kName, gate.size(-1), describe(weight));
+  base::require(weight.defined() && weight.dim() == 2 && weight.size(1) == gate.size(-1),
+                "{}: weight must be [D, {}], got {}", kName, gate.size(-1), describe(weight));
   check_like(kName, "weight", weight, gate);
   if (!use_kernel({gate})) return at::linear(swiglu_reference(gate, up), weight);
   return FusedSwiGluLinear::apply(gate, up, weight, differentiable({gate, up, weight}));
