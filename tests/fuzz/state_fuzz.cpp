@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     demand(std::ssize(snapshot.state.layers) == config.num_layers, "layers must be whole");
     for (int64_t i = 0; i < config.num_layers; ++i)
       infer::visit_with_sizes(snapshot.state.layers[static_cast<size_t>(i)],
-                              infer::sizes_of(config, i, snapshot.state.position),
+                              memory::sizes_of(config, i, snapshot.state.position),
                               [](const char* name, const auto& array, size_t wanted) {
                                 demand(array.size() == wanted, "array must have its length", name);
                               });

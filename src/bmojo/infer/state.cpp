@@ -77,27 +77,6 @@ MemoryShape::MemoryShape(const model::Config& c, int64_t layer_)
       layer(layer_),
       config(&c) {}
 
-LayerSizes sizes_of(const model::Config& c, int64_t layer, int64_t position) {
-  LayerSizes sizes = {};
-  if (c.kind(layer) != model::LayerKind::attention) {
-    sizes.conv_tail = (c.ssm_conv_taps - 1) * c.ssm_inner_size;
-    sizes.ssm = c.ssm_inner_size * c.ssm_state_size;
-  }
-  if (c.kind(layer) == model::LayerKind::ssm) return sizes;
-  const MemoryShape shape(c, layer);
-  sizes.window = (c.window > 0 ? c.window : position) * shape.row;
-  sizes.fading = shape.fading.num_rows() * shape.row;
-  if (shape.eidetic == 0) return sizes;
-  sizes.outputs = c.predictor_taps * c.hidden_size;
-  const memory::EideticMemory memory{c.window};
-  const int64_t frozen = std::min(shape.eidetic, memory.frozen_before(position)),
-                running = std::min(shape.eidetic, position);
-  sizes.eidetic = frozen * shape.row;
-  sizes.frozen = {frozen, frozen, frozen};
-  sizes.running = {running, running, running};
-  return sizes;
-}
-
 State initial_state(const model::Config& c) {
   State state;
   for (int64_t i = 0; i < c.num_layers; ++i)

@@ -7,6 +7,7 @@
 
 #include "bmojo/memory/eidetic_sets.h"
 #include "bmojo/memory/layer_state.h"
+#include "bmojo/memory/state_size.h"
 #include "bmojo/memory/visibility.h"
 #include "bmojo/model/config.h"
 
@@ -38,9 +39,7 @@ struct MemoryShape {
   const model::Config* config;
 };
 
-// How many numbers each field of a layer's state holds after `position` tokens.
-using LayerSizes = memory::LayerState<int64_t, int64_t>;
-LayerSizes sizes_of(const model::Config& config, int64_t layer, int64_t position);
+using memory::LayerSizes, memory::sizes_of;
 // each(name, array, its size) for every field of a layer's state.
 template <typename Self, typename Each>
 void visit_with_sizes(Self& state, const LayerSizes& sizes, const Each& each) {

@@ -2,9 +2,14 @@
 
 #include <cstdint>
 
+#include "bmojo/memory/layer_state.h"
 #include "bmojo/model/config.h"
 
 namespace bmojo::memory {
+
+// How many numbers each field of a layer's state holds after `position` tokens.
+using LayerSizes = LayerState<int64_t, int64_t>;
+LayerSizes sizes_of(const model::Config& config, int64_t layer, int64_t position);
 
 // What one sequence must keep to continue, all layers, in bytes of fp32 (positions and ids: 8
 // bytes). An unlimited window grows with the text and counts as what `context` tokens take.

@@ -76,7 +76,11 @@ struct FadingMemory {
 struct EideticMemory {
   int64_t w;
 
-  int64_t seen_from(int64_t p) const { return p + w; }
+  // The first query that sees the member at p outside its window; of one position or a tensor.
+  template <typename Position>
+  Position seen_from(const Position& p) const {
+    return p + w;
+  }
   // After t tokens: the set was frozen when the first token of the last one's chunk was read, so
   // its members lie before that position.
   int64_t frozen_before(int64_t t) const { return std::max<int64_t>(0, t - 1) / w * w; }
