@@ -1,5 +1,6 @@
 """Byte-level BPE through `bmojo tokenize`: small tokenizers of each kind against Python's."""
 
+import itertools
 import json
 import random
 import subprocess
@@ -142,6 +143,29 @@ def test_vocabulary_and_merges_in_two_files(bmojo, small, tmp_path):
     message = bmojo(*flags, vocab, code=2)
     assert f"tokenizer: vocab.json and merges.txt must lie side by side, got no '{merges}'" in message
     assert not (tmp_path / "out").exists()
+
+
+def test_a_stop_may_begin_within_a_token(bmojo, small, tmp_path):
+    """Tokens of several bytes: what stands before the stop in its first token is kept."""
+    model = tmp_path / "model"
+    bmojo("init", "--preset", "bmojo-tiny", "--set", "vocab_size=1200", "--set", "window=8",
+          "--set", "eidetic_tokens=5", "--seed", "1", "--out", model)  # fmt: skip
+    command = ["generate", "--model", model, "--tokenizer", small["gpt2"], "--prompt", "The ",
+               "--max-tokens", "60", "--ignore-eos", "--seed", "5"]  # fmt: skip
+    whole = bmojo.json(*command)
+    pieces = Tokenizer.from_file(str(small["gpt2"])).decode_batch([[i] for i in whole["ids"]])
+    ends = list(itertools.accumulate(map(len, pieces)))
+    within = 0
+    for start in range(10, 60):
+        stop = whole["text"][start : start + 3]
+        if not stop.isascii():
+            continue
+        result = bmojo.json(*command, "--stop", stop)
+        first = whole["text"].index(stop)
+        assert result["finish"] == "stop" and result["text"] == whole["text"][:first]
+        assert result["ids"] == whole["ids"][: len(result["ids"])]
+        within += first not in ends
+    assert within > 5
 
 
 def test_shards_carry_the_tokenizer(bmojo, small, tmp_path):

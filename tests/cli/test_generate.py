@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 
 import pytest
@@ -79,7 +80,26 @@ def test_a_saved_text_goes_on_as_if_it_had_never_stopped(generate, tmp_path):
         assert begun["text"] + rest["text"] == whole["text"]
         assert rest["prompt_tokens"] == rest["reprocessed_tokens"] == 0
     longer = generate("--state-in", tmp_path / "state-30", *flags, prompt=" and then")
-    assert longer["prompt_tokens"] == 9
+    assert longer["prompt_tokens"] == 9 and longer["reprocessed_tokens"] == 0
+
+
+def test_a_stop_text_is_found_across_a_state(generate, tmp_path):
+    """The text is saved before the stop and within it."""
+    whole = generate("--max-tokens", "200", "--ignore-eos", "--seed", "5")
+    ids = whole["ids"]
+    start = next(k for k in range(10, 200) if all(48 < i < 127 for i in ids[k : k + 3]))
+    stop = bytes(ids[start : start + 3]).decode()
+    before = whole["text"][: whole["text"].index(stop)]
+    flags = ["--ignore-eos", "--stop", stop]
+    begun = {}
+    for first in range(start - 2, start + 3):
+        state = tmp_path / f"state-{first}"
+        begun[first] = generate("--max-tokens", first, "--seed", "5", "--state-out", state, *flags)
+        rest = generate("--max-tokens", 200 - first, "--state-in", state, *flags, prompt=None)
+        assert begun[first]["finish"] == "length" and rest["finish"] == "stop"
+        assert begun[first]["text"] + rest["text"] == before
+    # What may belong to the stop is held back.
+    assert begun[start + 1]["text"] == begun[start + 2]["text"] == before
 
 
 def test_states_of_others_are_refused(bmojo, model, generate, tmp_path):
@@ -111,6 +131,7 @@ def test_samples_fork_one_prompt(bmojo, model, generate):
                 "4", "--json")  # fmt: skip
     samples = [json.loads(line) for line in run.splitlines()]
     assert samples == [generate("--seed", str(4 + i)) for i in range(3)]
+    assert all(sample["reprocessed_tokens"] == 0 for sample in samples)
 
 
 def test_the_likeliest_are_told(generate):
@@ -128,27 +149,45 @@ def test_a_penalty_makes_repetition_rarer(generate):
     assert len(set(spread)) > len(set(plain))
 
 
-def test_a_terminal_sees_text_as_it_comes(bmojo, model):
+def read_terminal(master):
+    try:
+        return os.read(master, 4096)
+    except OSError:  # the other side is closed
+        return b""
+
+
+def on_a_terminal(bmojo, model, count):
+    """(process, its terminal) of a text of so many tokens."""
     master, slave = pty.openpty()
-    run = subprocess.run([bmojo.path, "generate", "--model", model, "--prompt", "The ",
-                          "--max-tokens", "20", "--ignore-eos", "--seed", "3"],
-                         stdout=slave, stderr=slave, stdin=subprocess.DEVNULL, check=True,
-                         env={**os.environ, "TERM": "xterm"})  # fmt: skip
+    process = subprocess.Popen([bmojo.path, "generate", "--model", model, "--prompt", "The ",
+                                "--max-tokens", str(count), "--ignore-eos", "--seed", "3"],
+                               stdout=slave, stderr=slave, stdin=subprocess.DEVNULL,
+                               env={**os.environ, "TERM": "xterm"})  # fmt: skip
     os.close(slave)
-    shown = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:
-            break
-        if not part:
-            break
-        shown += part
+    return process, master
+
+
+def test_a_terminal_gets_a_closing_line(bmojo, model):
+    process, master = on_a_terminal(bmojo, model, 20)
+    shown = b"".join(iter(lambda: read_terminal(master), b""))
     os.close(master)
-    assert run.returncode == 0
+    assert process.wait() == 0
     *text, last = shown.decode(errors="replace").strip().splitlines()
     assert text
     assert "4 tokens read at" in last and "20 written at" in last and "of memory" in last
+
+
+def test_a_terminal_sees_text_as_it_comes(bmojo, model):
+    """Whoever reads the first of it and interrupts does not get the rest. A terminal holds a few
+    kilobytes that nobody reads, then the program waits: it cannot be done before the signal."""
+    count = 200_000
+    process, master = on_a_terminal(bmojo, model, count)
+    shown = read_terminal(master)
+    assert shown and process.poll() is None
+    process.send_signal(signal.SIGINT)
+    shown += b"".join(iter(lambda: read_terminal(master), b""))
+    os.close(master)
+    assert process.wait() == 130 and len(shown) < count / 2
 
 
 @pytest.mark.parametrize("arguments, says", [

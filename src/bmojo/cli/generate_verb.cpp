@@ -71,14 +71,15 @@ Prompt prompt_of(const Options& options, const model::Config& config,
   return {ids, true};
 }
 
-base::Json to_json(const eval::Generated& sample, bool with_text, size_t num_prompt) {
+base::Json to_json(const eval::Generated& sample, bool with_text, size_t num_prompt,
+                   int64_t num_reprocessed) {
   base::Json json = {
       {"text", with_text ? base::Json(data::replace_utf8_faults(sample.text)) : base::Json()},
       {"ids", sample.ids},
       {"logprobs", sample.logprobs},
       {"finish", sample.finish},
       {"prompt_tokens", num_prompt},
-      {"reprocessed_tokens", 0}};
+      {"reprocessed_tokens", num_reprocessed}};
   if (sample.alternatives.empty()) return json;
   for (const auto& alternatives : sample.alternatives) {
     base::Json row = base::Json::array();
@@ -139,6 +140,8 @@ void run_generate(const Options& options) {
     read.seed = static_cast<uint64_t>(options.common.seed);
   const uint64_t seed = read.seed;
   eval::read_prompt(*model, prompt.ids, read, check_interrupted);
+  const int64_t num_twice = model->num_read() - std::ssize(prompt.ids),
+                num_before = read.memory->position();
   const double prefill = seconds_since(start);
   const auto decode_start = std::chrono::steady_clock::now();
   size_t written = 0;
@@ -150,11 +153,14 @@ void run_generate(const Options& options) {
     // The last one takes what was read: a copy costs as much as the memories are large.
     auto from = i + 1 < options.num_samples ? read.copy() : std::exchange(read, {});
     from.seed = seed + static_cast<uint64_t>(i);
+    const int64_t num_read = model->num_read();
     const auto sample =
         eval::generate(*model, from, how, tokenizer.get(), streams ? show : nullptr);
     written += sample.ids.size();
     if (options.common.json)
-      print_json(to_json(sample, tokenizer != nullptr, prompt.ids.size()));
+      print_json(to_json(
+          sample, tokenizer != nullptr, prompt.ids.size(),
+          num_twice + model->num_read() - num_read - (from.memory->position() - num_before)));
     else if (!prompt.is_text)
       fmt::print("{}\n", fmt::join(sample.ids, " "));
     else

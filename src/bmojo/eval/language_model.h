@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -56,8 +57,13 @@ class LanguageModel {
   virtual std::string weight_type() const { return "f32"; }
   virtual std::unique_ptr<Memory> begin() const = 0;
   // Reads on in every sequence; hidden [Σ tokens, D], sequence by sequence.
-  virtual void forward(std::span<const Reading> readings, float* hidden,
-                       Observer* observer = nullptr) const = 0;
+  void forward(std::span<const Reading> readings, float* hidden,
+               Observer* observer = nullptr) const {
+    for (const auto& reading : readings) num_read_ += std::ssize(reading.ids);
+    read_on(readings, hidden, observer);
+  }
+  // Tokens that were read so far, in all sequences.
+  int64_t num_read() const { return num_read_; }
   // What is due next after each token: hidden [n, D] -> logits [n, V].
   virtual void logits(const float* hidden, int64_t n, float* out) const = 0;
   // task(0) … task(n - 1) on the engine's threads.
@@ -66,6 +72,12 @@ class LanguageModel {
   // where an engine has no such files.
   virtual void save(const Continuation& from, const std::filesystem::path& path) const;
   virtual Continuation load(const std::filesystem::path& path) const;
+
+ private:
+  virtual void read_on(std::span<const Reading> readings, float* hidden,
+                       Observer* observer) const = 0;
+
+  mutable std::atomic<int64_t> num_read_ = 0;
 };
 
 }  // namespace bmojo::eval

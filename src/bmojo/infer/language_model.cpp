@@ -32,7 +32,7 @@ void require_memory(const model::Checkpoint& checkpoint, const model::Config& co
 
 }  // namespace
 
-void NativeLanguageModel::forward(std::span<const eval::Reading> readings, float* hidden,
+void NativeLanguageModel::read_on(std::span<const eval::Reading> readings, float* hidden,
                                   eval::Observer* observer) const {
   thread_local std::vector<Input> inputs;
   inputs.clear();

@@ -35,7 +35,7 @@ class NativeLanguageModel : public eval::LanguageModel {
   std::unique_ptr<eval::Memory> begin() const override {
     return std::make_unique<StateMemory>(model_->begin());
   }
-  void forward(std::span<const eval::Reading> readings, float* hidden,
+  void read_on(std::span<const eval::Reading> readings, float* hidden,
                eval::Observer* observer = nullptr) const override;
   void logits(const float* hidden, int64_t n, float* out) const override {
     model_->logits(hidden, n, out);

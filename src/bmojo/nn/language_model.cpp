@@ -114,7 +114,7 @@ class TorchLanguageModel : public eval::LanguageModel {
   const model::Config& config() const override { return model_.config(); }
   std::unique_ptr<eval::Memory> begin() const override { return std::make_unique<StateMemory>(); }
 
-  void forward(std::span<const eval::Reading> readings, float* hidden,
+  void read_on(std::span<const eval::Reading> readings, float* hidden,
                eval::Observer* observer) const override {
     torch::NoGradGuard no_grad;
     const bool together = readings.size() > 1 && are_one_batch(readings);
