@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tools/fuzz.sh [SECONDS [NAME …]]: builds the fuzzers of tests/fuzz and lets each run for SECONDS
-# (default 30), two at a time. SEED (default 1) chooses what they try. What they learn stays in build/fuzz/corpus; an input that a reader
-# fails on stays in build/fuzz/findings, and the exit code is then 1.
+# (default 30), two at a time. SEED (default 1) chooses what they try. What they learn stays in
+# build/fuzz/corpus; an input that a reader fails on stays in build/fuzz/findings, and the exit code
+# is then 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,4 +38,4 @@ run() {
   echo "fuzz $1: $(grep -a 'DONE' "$log" | tr '\t' ' ' | tr -s ' ')"
 }
 export -f run
-printf '%s\n' "${names[@]}" | xargs -P 2 -I{} bash -c "run {} $seconds"
+printf '%s\n' "${names[@]}" | xargs -P 2 -I{} bash -c "run {} $seconds" || exit 1

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Keeps the rooms of src/bmojo apart: includes and CMake links go along the arrows only, torch stays
 in nn/, train/ and in the files of bmojo-torch, and the public header in include/ sees the standard
-library alone. Prints file:line for each fault; exits 1 on any."""
+library alone. What a room declares lies in the namespace of its name. Prints file:line for each
+fault; exits 1 on any."""
 
 import re
 import sys
@@ -25,6 +26,7 @@ TORCH_ROOMS = {"nn", "train"}
 PUBLIC = "bmojo/bmojo.h"  # in include/; the room `library` is what lies behind it
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
+NAMESPACE = re.compile(r"^namespace (bmojo(?:::\w+)*) \{")
 ROOM = re.compile(r"^\s*room\((\w+)(?:\s+LINKS\s+([^)]*))?\)", re.MULTILINE)
 TORCH_PROGRAM = re.compile(r"add_executable\(bmojo-torch\s+([^)]*)\)")
 
@@ -77,6 +79,19 @@ def check_includes(root, without_torch):
                 yield f"{where}: {target} brings torch, which must stay in bmojo-torch"
 
 
+def check_namespaces(root):
+    """What a room declares lies in the namespace of its name; the library is its users' namespace."""
+    for path in sorted((root / "src/bmojo").rglob("*")):
+        if path.suffix not in {".cpp", ".h"}:
+            continue
+        room = path.relative_to(root / "src/bmojo").parts[0]
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            opened = NAMESPACE.match(line)
+            if opened and room != "library" and not f"{opened[1]}::".startswith(f"bmojo::{room}::"):
+                yield (f"{path.relative_to(root)}:{number}: namespace must be bmojo::{room}, got "
+                       f"{opened[1]}")
+
+
 def check_public(root):
     for path in sorted((root / "include").rglob("*")):
         for number, line in enumerate(path.read_text().splitlines() if path.is_file() else [], 1):
@@ -105,7 +120,7 @@ def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     cmake = (root / "CMakeLists.txt").read_text()
     faults = [*check_links(root, cmake), *check_includes(root, torch_free(root, cmake)),
-              *check_public(root)]
+              *check_namespaces(root), *check_public(root)]
     for fault in faults:
         print(fault)
     return 1 if faults else 0

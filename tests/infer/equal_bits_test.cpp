@@ -81,11 +81,18 @@ struct Strength : eval::Observer {
   }
 };
 
-// With fresh weights attention is nearly a mean, and a wrong key would hardly show.
-TEST(EqualBitsToo, WeightsAreStrong) {
+// With fresh weights attention is nearly a mean, and a wrong key would hardly show. And what is
+// hard to get right has to occur.
+TEST(EqualBitsToo, DrawsAreStrongAndReachTheCorners) {
+  int with_one = 0, with_more_fading = 0, overflowing = 0;
   std::vector<double> spans, weights;  // max / min of ε in each layer; largest weights of all draws
   for (uint64_t seed = 0; seed < kDraws; seed += 3) {
     const Draw draw(seed);
+    const auto& c = draw.config;
+    const bool remembers = c.has(model::LayerKind::bmojo);
+    with_one += remembers && c.window == 1;
+    with_more_fading += remembers && c.fading_tokens > c.window;
+    overflowing += remembers && c.eidetic_tokens > 0 && std::ssize(draw.ids) > c.eidetic_tokens;
     const auto model = draw.model(1);
     Strength strength;
     strength.innovation.resize(static_cast<size_t>(draw.config.num_layers));
@@ -102,6 +109,9 @@ TEST(EqualBitsToo, WeightsAreStrong) {
   std::ranges::sort(weights);
   EXPECT_GE(spans[spans.size() / 10], 10) << "ε of nine layers in ten";
   EXPECT_GE(weights[weights.size() / 2], 0.3) << "half of the queries";
+  EXPECT_GE(with_one, 10);
+  EXPECT_GE(with_more_fading, 10);
+  EXPECT_GE(overflowing, 10);
 }
 
 class EqualBits : public testing::TestWithParam<uint64_t> {};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -196,7 +197,7 @@ inline model::Config random_wide_model(uint64_t seed) {
   return c;
 }
 
-// BMOJO_DRAW=SEED leaves one draw of a test, the one that failed.
+// BMOJO_DRAW=SEED leaves one draw of infer/equal_bits, the one that failed.
 inline bool is_asked_for(uint64_t seed) {
   const char* one = std::getenv("BMOJO_DRAW");
   return one == nullptr || std::to_string(seed) == one;
@@ -219,10 +220,9 @@ struct Draw {
   // The command that tries this draw alone, and what it is.
   std::string text() const {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    return fmt::format(
-        "\n  BMOJO_DRAW={} build/release/bin/infer_equal_bits_test --gtest_filter={}.{}\n  {} "
-        "tokens, {}",
-        seed, test->test_suite_name(), test->name(), ids.size(), describe(config));
+    return fmt::format("\n  BMOJO_DRAW={} {} --gtest_filter={}.{}\n  {} tokens, {}", seed,
+                       program_invocation_name, test->test_suite_name(), test->name(), ids.size(),
+                       describe(config));
   }
 
   uint64_t seed;

@@ -137,7 +137,7 @@ struct Checked {
   struct Parts {
     at::Tensor value[3], share[3];  // [T, H, d], [T, H]
   };
-  static Parts parts_of(const AttentionInput& in, const QueryRuns& runs) {
+  static Parts parts_of(const AttentionTrace& in, const QueryRuns& runs) {
     Parts parts;
     for (const auto memory : {Memory::eidetic, Memory::fading, Memory::window}) {
       parts.value[static_cast<size_t>(memory)] = attention_part(in, runs, memory);
@@ -235,7 +235,7 @@ TEST(AttentionWeights, Mistakes) {
   call.keep_attention = true;
   call.lengths = {3, 5};
   const auto out = model.forward(at::zeros({2, 5}, at::kLong), {}, call);
-  const auto message = [&](const AttentionInput& in, int64_t row, int64_t column) -> std::string {
+  const auto message = [&](const AttentionTrace& in, int64_t row, int64_t column) -> std::string {
     try {
       attention_weights(in, *out.layout, row, column);
     } catch (const base::Error& error) {
@@ -245,9 +245,9 @@ TEST(AttentionWeights, Mistakes) {
   };
   EXPECT_EQ(message(out.attentions[0], 1, 4), "");
   EXPECT_EQ(message(out.attentions[0], 0, 3),
-            "attention_weights: row and column must name a token of the call, got 0 and 3");
+            "attention_weights: sequence and column must name a token of the call, got 0 and 3");
   EXPECT_EQ(message(out.attentions[0], 2, 0),
-            "attention_weights: row and column must name a token of the call, got 2 and 0");
+            "attention_weights: sequence and column must name a token of the call, got 2 and 0");
   EXPECT_EQ(message({}, 0, 0), "attention_weights: attention must be kept by its call, got none");
   EXPECT_THROW(attention_part({}, out.layout->queries, Memory::window), base::Error);
   EXPECT_THROW(attention_share({}, out.layout->queries, Memory::window), base::Error);

@@ -34,11 +34,11 @@ inline std::string nearest(std::string_view word, const std::vector<std::string>
   size_t least = 0;
   for (const auto& name : names) {
     const bool shortened = word.size() >= 3 && name.starts_with(word);
-    const size_t found = shortened ? 1 : distance(word, name);
-    if (found > std::max(word.size(), name.size())) continue;  // half of it is missing
-    if (best.empty() || found < least) {
+    const size_t changes = shortened ? 1 : distance(word, name);
+    if (changes > std::max(word.size(), name.size())) continue;  // half of it is missing
+    if (best.empty() || changes < least) {
       best = name;
-      least = found;
+      least = changes;
     }
   }
   return best;

@@ -18,7 +18,8 @@ constexpr uint64_t mix_bits(uint64_t x) {
 inline constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15u;
 
 // splitmix64. A generator is made where it is needed, from what its draws shall depend on (a seed,
-// a row, a step): nothing has to be saved to go on, and the same numbers come on every machine.
+// a sequence, a step): nothing has to be saved to go on, and the same numbers come on every
+// machine.
 class Random {
  public:
   explicit Random(std::initializer_list<uint64_t> names) {

@@ -43,8 +43,7 @@ Seconds repeated(const Options& options, const std::function<void()>& work) {
 }
 
 void run_bench(const Options& options) {
-  base::require(options.train,
-                "bench: --train must be given; other phases are not in this version");
+  base::require(options.train, "bench: --train must be given; `bmojo` times reading and writing");
   base::require(
       options.model.empty() || (options.choice.preset.empty() && options.choice.config.empty()),
       "bench: --model cannot be given with --preset or --config");

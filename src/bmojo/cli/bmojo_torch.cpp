@@ -56,18 +56,19 @@ void check_current_folder_first() {
 __attribute__((section(".preinit_array"),
                used)) void (*const kFirst)() = check_current_folder_first;
 
-}  // namespace
-}  // namespace bmojo::cli
-
-int main(int argc, char** argv) {
+int run_bmojo_torch(int argc, char** argv) {
   // Some machines list AMX and fail on its first instruction: oneDNN's bf16 products stay below it.
   setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", /*overwrite=*/0);
   // Activations come and go with every step: freed memory is kept for the next one, instead of
   // being given back to the system and faulted in again.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
-  return bmojo::cli::run(
-      argc, argv, "bmojo",
-      {bmojo::cli::add_train_verb, bmojo::cli::add_eval_verb, bmojo::cli::add_score_verb,
-       bmojo::cli::add_generate_verb, bmojo::cli::add_bench_verb, bmojo::cli::add_explain_verb});
+  return run(argc, argv, "bmojo",
+             {add_train_verb, add_eval_verb, add_score_verb, add_generate_verb, add_bench_verb,
+              add_explain_verb});
 }
+
+}  // namespace
+}  // namespace bmojo::cli
+
+int main(int argc, char** argv) { return bmojo::cli::run_bmojo_torch(argc, argv); }

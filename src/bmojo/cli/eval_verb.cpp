@@ -26,10 +26,10 @@ void eval_task(const eval::LanguageModel& model, const Options& options) {
   eval::Score total;
   base::Progress progress("eval", "sequences", options.common.quiet);
   for (int64_t done = 0; done < options.sequences;) {
-    const int64_t rows = std::min(options.batch, options.sequences - done);
+    const int64_t count = std::min(options.batch, options.sequences - done);
     const auto seed = static_cast<uint64_t>(options.common.seed);
-    total += eval::evaluate(model, data::draw(task, seed, data::Split::test, done, rows));
-    done += rows;
+    total += eval::evaluate(model, data::draw(task, seed, data::Split::test, done, count));
+    done += count;
     progress.update(done, options.sequences);
   }
   if (options.common.json)

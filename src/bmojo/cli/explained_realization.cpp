@@ -91,7 +91,7 @@ struct MemoryParts {
   std::array<double, kMemories.size()> weight{}, along{};
   double energy = 0, num_weights = 0, largest = 0, error = 0;
 
-  void add(const nn::AttentionInput& attention, const nn::QueryRuns& runs, const at::Tensor& W_o) {
+  void add(const nn::AttentionTrace& attention, const nn::QueryRuns& runs, const at::Tensor& W_o) {
     const auto project = [&](const at::Tensor& mixed) {  // [L, H, d] -> [L, D]
       return at::matmul(mixed.flatten(1).to(at::kDouble), W_o.to(at::kDouble).t());
     };
@@ -296,14 +296,14 @@ void print_part(const base::Json& told, const char* part, const std::string& tit
   }
 }
 
-void print_whiteness(const base::Json& found) {
+void print_whiteness(const base::Json& told) {
   bool first = true;
   for (const auto& [key, name] : {std::pair{"outputs", "outputs y"},
                                   {"innovations", "innovations"},
                                   {"order_one", "best of order 1"}}) {
-    const auto& series = found[key];
+    const auto& series = told[key];
     const auto white =
-        fmt::format("{} of {}", series["white"].get<int64_t>(), found["channels"].get<int64_t>());
+        fmt::format("{} of {}", series["white"].get<int64_t>(), told["channels"].get<int64_t>());
     fmt::print("{:>{}}{:<15} {:>10} {:>8} {:>9} {:>8} {:>8}\n", "", first ? 0 : 16, name, white,
                digits(series["variance"]), digits(series["statistic"]),
                digits(series["autocorrelation"][0]), digits(series["autocorrelation"][3]));
@@ -317,24 +317,24 @@ void print_realization(const base::Json& told) {
   print_part(told, "time_constants", "time constants of the poles exp(dt A), in tokens",
              fmt::format("{:>5}  {:<9}{:>12} {:>9} {:>9} {:>9} {:>9} {:>11}", "layer", "kind",
                          "poles", "10 %", "median", "90 %", "below 1", "> window"),
-             [](const base::Json& found) {
+             [](const base::Json& told) {
                fmt::print("{:>12} {:>9} {:>9} {:>9} {:>9} {:>11}\n",
-                          base::grouped(found["poles"].get<int64_t>()), digits(found["tenth"]),
-                          digits(found["median"]), digits(found["nine_tenths"]),
-                          percent(found["below_one"]), percent(found["beyond_window"]));
+                          base::grouped(told["poles"].get<int64_t>()), digits(told["tenth"]),
+                          digits(told["median"]), digits(told["nine_tenths"]),
+                          percent(told["below_one"]), percent(told["beyond_window"]));
              });
   print_part(
       told, "memories", "what each memory adds to the output of the attention",
       fmt::format("{:>16}{:^26}  {:>22}\n", "", "weight of its keys", "part of the output") +
           fmt::format("{:>5}  {:<9}{:>8} {:>8} {:>8}  {:>8} {:>8} {:>8}  {:>8}", "layer", "kind",
                       "eidetic", "fading", "window", "eidetic", "fading", "window", "off by"),
-      [](const base::Json& found) {
+      [](const base::Json& told) {
         for (const auto* key : {"weight", "output"}) {
-          for (const auto* memory : kMemories) fmt::print("{:>8} ", percent(found[key][memory]));
+          for (const auto* memory : kMemories) fmt::print("{:>8} ", percent(told[key][memory]));
           fmt::print(" ");
         }
-        fmt::print("{:>8}\n", found["error"].is_number()
-                                  ? fmt::format("{:.0e}", found["error"].get<double>())
+        fmt::print("{:>8}\n", told["error"].is_number()
+                                  ? fmt::format("{:.0e}", told["error"].get<double>())
                                   : "-");
       });
   print_part(told, "whiteness",

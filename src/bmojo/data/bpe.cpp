@@ -73,17 +73,17 @@ void Bpe::encode(std::string_view word, size_t readable, Cache& cache,
   }
   const size_t from = ids.size();
   encode(word, ids);
-  const auto found = std::span(ids).subspan(from);
-  if (found.size() > Cache::kMostIds) return;
+  const auto of_word = std::span(ids).subspan(from);
+  if (of_word.size() > Cache::kMostIds) return;
   slot.key = key;
-  slot.num_ids = static_cast<uint32_t>(found.size());
-  std::ranges::copy(found, slot.ids.begin());
+  slot.num_ids = static_cast<uint32_t>(of_word.size());
+  std::ranges::copy(of_word, slot.ids.begin());
 }
 
 void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
   if (!words_.empty()) {
-    if (const auto found = words_.find(std::string(word)); found != words_.end()) {
-      ids.push_back(found->second);
+    if (const auto whole = words_.find(std::string(word)); whole != words_.end()) {
+      ids.push_back(whole->second);
       return;
     }
   }

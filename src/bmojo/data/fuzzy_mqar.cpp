@@ -31,8 +31,8 @@ struct FuzzyMqar {
   TaskKeys::Range pairs;
   int64_t length, vocabulary, gap, motif;
 
-  void fill(base::Random& random, const TaskRow& row) const {
-    const auto& [ids, targets, sources] = row;
+  void fill(base::Random& random, const TaskSequence& sequence) const {
+    const auto& [ids, targets, sources] = sequence;
     const int64_t half = vocabulary / 2;
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
     for (auto& id : ids) id = draw_from(random, half, vocabulary);
@@ -111,7 +111,9 @@ Task make_fuzzy_mqar(TaskKeys& keys) {
                                 fuzzy.vocabulary - 1),
           .length = fuzzy.length,
           .vocab_size = fuzzy.vocabulary,
-          .fill = [fuzzy](base::Random& random, const TaskRow& row) { fuzzy.fill(random, row); }};
+          .fill = [fuzzy](base::Random& random, const TaskSequence& sequence) {
+            fuzzy.fill(random, sequence);
+          }};
 }
 
 }  // namespace bmojo::data

@@ -19,8 +19,8 @@ Task make_induction(TaskKeys& keys) {
           .legend = "0 is the special token",
           .length = length,
           .vocab_size = vocabulary,
-          .fill = [=](base::Random& random, const TaskRow& row) {
-            const auto& [ids, targets, sources] = row;
+          .fill = [=](base::Random& random, const TaskSequence& sequence) {
+            const auto& [ids, targets, sources] = sequence;
             for (auto& id : ids) id = draw_from(random, kSpecial + 1, vocabulary);
             const int64_t place = draw_from(random, 0, length - 2);
             ids[place] = ids[length - 1] = kSpecial;

@@ -29,8 +29,8 @@ struct Mqar {
 
   int64_t span(int64_t num_pairs) const { return given_span.value_or(2 * num_pairs); }
 
-  void fill(base::Random& random, const TaskRow& row) const {
-    const auto& [ids, targets, sources] = row;
+  void fill(base::Random& random, const TaskSequence& sequence) const {
+    const auto& [ids, targets, sources] = sequence;
     const auto value = [&] { return draw_from(random, vocabulary / 2, vocabulary); };
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
     for (auto& id : ids) id = padded ? 0 : value();
@@ -102,7 +102,9 @@ Task make_mqar(TaskKeys& keys) {
                                 mqar.vocabulary / 2, mqar.vocabulary - 1),
           .length = mqar.length,
           .vocab_size = mqar.vocabulary,
-          .fill = [mqar](base::Random& random, const TaskRow& row) { mqar.fill(random, row); }};
+          .fill = [mqar](base::Random& random, const TaskSequence& sequence) {
+            mqar.fill(random, sequence);
+          }};
 }
 
 }  // namespace bmojo::data

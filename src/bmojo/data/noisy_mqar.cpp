@@ -31,8 +31,8 @@ struct NoisyMqar {
     return std::llround(others * noise / (1 - noise));
   }
 
-  void fill(base::Random& random, const TaskRow& row) const {
-    const auto& [ids, targets, sources] = row;
+  void fill(base::Random& random, const TaskSequence& sequence) const {
+    const auto& [ids, targets, sources] = sequence;
     const auto value = [&] { return draw_from(random, half(), first_noise()); };
     const int64_t num_pairs = draw_from(random, pairs.low, pairs.high + 1);
     for (auto& id : ids) id = value();
@@ -102,7 +102,9 @@ Task make_noisy_mqar(TaskKeys& keys) {
                                 noisy.vocabulary - 1),
           .length = noisy.length,
           .vocab_size = noisy.vocabulary,
-          .fill = [noisy](base::Random& random, const TaskRow& row) { noisy.fill(random, row); }};
+          .fill = [noisy](base::Random& random, const TaskSequence& sequence) {
+            noisy.fill(random, sequence);
+          }};
 }
 
 }  // namespace bmojo::data

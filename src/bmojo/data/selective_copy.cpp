@@ -28,8 +28,8 @@ Task make_selective_copy(TaskKeys& keys) {
           .legend = fmt::format("0 is the blank, {} the marker", marker),
           .length = length,
           .vocab_size = vocabulary,
-          .fill = [=](base::Random& random, const TaskRow& row) {
-            const auto& [ids, targets, sources] = row;
+          .fill = [=](base::Random& random, const TaskSequence& sequence) {
+            const auto& [ids, targets, sources] = sequence;
             std::ranges::fill(ids.first(first_marker), 0);
             std::ranges::fill(ids.subspan(first_marker), marker);
             auto places = draw_distinct(random, count, 0, first_marker);

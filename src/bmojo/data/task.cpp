@@ -42,11 +42,12 @@ std::string with_example_keys(std::string_view text) {
   return maker == kMakers.end() ? std::string(text) : fmt::format("{}:{}", text, maker->example);
 }
 
-void draw(const Task& task, uint64_t seed, Split split, uint64_t number, const TaskRow& row) {
+void draw(const Task& task, uint64_t seed, Split split, uint64_t number,
+          const TaskSequence& sequence) {
   base::Random random({seed, static_cast<uint64_t>(split), number});
-  std::ranges::fill(row.targets, kNotScored);
-  std::ranges::fill(row.sources, kNoSource);
-  task.fill(random, row);
+  std::ranges::fill(sequence.targets, kNotScored);
+  std::ranges::fill(sequence.sources, kNoSource);
+  task.fill(random, sequence);
 }
 
 TaskKeys::TaskKeys(std::string_view name, std::string_view keys) : name_(name) {

@@ -16,7 +16,7 @@ namespace bmojo::data {
 inline constexpr int64_t kNotScored = -100;
 
 // One sequence of a task, all three of its length.
-struct TaskRow {
+struct TaskSequence {
   std::span<int64_t> ids;
   std::span<int64_t> targets;  // the token due at each position, or kNotScored
   std::span<int64_t> sources;  // where the token stands that is due, or kNoSource
@@ -31,7 +31,7 @@ struct Task {
   int64_t length = 0, vocab_size = 0;
   // Targets and sources come filled with kNotScored and kNoSource. Only reports and
   // eidetic_rule=oracle read the sources: they tell what a memory should have kept.
-  std::function<void(base::Random& random, const TaskRow& row)> fill;
+  std::function<void(base::Random& random, const TaskSequence& sequence)> fill;
 };
 
 // "NAME" or "NAME:key=value,…"; Error naming the key that is unknown, missing or impossible.
@@ -42,7 +42,8 @@ std::string with_example_keys(std::string_view text);
 
 // Training and testing never draw from the same stream.
 enum class Split : uint64_t { train = 1, test = 2 };
-void draw(const Task& task, uint64_t seed, Split split, uint64_t number, const TaskRow& row);
+void draw(const Task& task, uint64_t seed, Split split, uint64_t number,
+          const TaskSequence& sequence);
 
 // The keys of a task, taken one by one; what nobody took is refused.
 class TaskKeys {

@@ -169,7 +169,7 @@ const std::byte* MappedSource::find(const std::string& name, model::Dtype dtype,
   base::require(reinterpret_cast<uintptr_t>(bytes.data()) % border == 0,
                 "{}: packed tensor '{}' must lie on a border of {} bytes, got one that does not",
                 subject, name, border);
-  ++found_;
+  ++num_taken_;
   return bytes.data();
 }
 
@@ -190,9 +190,9 @@ const float* MappedSource::decays(const std::string& name, const Tensor& log) {
 }
 
 void MappedSource::finish() const {
-  base::require(found_ == folder_.entries().size(),
+  base::require(num_taken_ == folder_.entries().size(),
                 "{}: must hold the {} packed tensors of its config, got {}",
-                base::shown(folder_.folder()), found_, folder_.entries().size());
+                base::shown(folder_.folder()), num_taken_, folder_.entries().size());
 }
 
 model::Shape decays_shape(const Tensor& log) { return {log.shape[1], log.shape[0]}; }

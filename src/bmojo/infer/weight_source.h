@@ -105,7 +105,7 @@ class MappedSource : public WeightSource {
 
   const model::TensorFolder& folder_;
   WeightType type_;
-  size_t found_ = 1;  // the embedding, whose rows are read as they are
+  size_t num_taken_ = 1;  // the embedding, whose rows are read as they are
 };
 
 // Of a matrix in a packed checkpoint: [panels, K, rows of a panel].

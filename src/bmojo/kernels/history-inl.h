@@ -29,7 +29,8 @@ struct Reads {
 
 inline constexpr int64_t kHistoryAhead = 16;  // tokens from a row's prefetch to itself
 
-// Token t of row b made Σ_i weight_i ⊙ x_{t-i} over i ≤ reach(t), and d_t is the gradient to that.
+// Token t of sequence b made Σ_i weight_i ⊙ x_{t-i} over i ≤ reach(t), and d_t is the gradient to
+// that.
 //   fill(t, d) gives d_t for the channels [first, first + count); t runs backwards
 //   weight(i, c, lanes) gives weight_i from channel first + c on
 //   grad_next [B, depth, C] is the gradient to the next tail

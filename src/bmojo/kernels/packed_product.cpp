@@ -43,11 +43,11 @@ namespace {
 
 constexpr int64_t kTaskBytes = 1 << 15;  // of panels that one task reads, or kStreams panels
 constexpr int64_t kSlabRows = 768;       // of x that are laid out at a time
-constexpr int64_t kTaskRows = 192;       // with kTaskPanels and a block of k: 640 KiB
+constexpr int64_t kTaskSequences = 192;  // with kTaskPanels and a block of k: 640 KiB
 constexpr int64_t kTaskPanels = 4;
 constexpr int kPerPanel = kColumns / kLanes;  // vectors
 constexpr int kStreams = 4;                   // panels that are read side by side
-static_assert(kTaskRows % kRowsAtOnce == 0 && kSlabRows % kTaskRows == 0);
+static_assert(kTaskSequences % kRowsAtOnce == 0 && kSlabRows % kTaskSequences == 0);
 
 // Panels in tasks of `at_once`; at least the last `singly` go one by one, so that threads are done
 // at the same time.
@@ -164,12 +164,12 @@ template <typename Weight>
 void slab_of_rows(const PackedProduct& in, float* strips, const ParallelFor& parallel) {
   const int64_t whole = (in.M + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
   lay_out_strips(in, strips, whole, parallel);
-  const int64_t pieces = (in.M + kTaskRows - 1) / kTaskRows;
+  const int64_t pieces = (in.M + kTaskSequences - 1) / kTaskSequences;
   const Tasks tasks = {panels_in(in.w.N), kTaskPanels, 2 * kTaskPanels};
   run(parallel, tasks.count() * pieces, [&](int64_t task) HWY_ATTR {
-    const int64_t group = task / pieces, m = task % pieces * kTaskRows;
-    tile_of_rows<Weight>(in, strips, whole, m, std::min(kTaskRows, in.M - m), tasks.first(group),
-                         tasks.first(group + 1));
+    const int64_t group = task / pieces, m = task % pieces * kTaskSequences;
+    tile_of_rows<Weight>(in, strips, whole, m, std::min(kTaskSequences, in.M - m),
+                         tasks.first(group), tasks.first(group + 1));
   });
 }
 

@@ -15,7 +15,7 @@
 #include "bmojo/kernels/row-inl.h"
 
 // Vectors run over channels, the N states of a channel lie in memory one vector each, and time is
-// serial. A task owns one row and kGroup channels; it walks time in blocks, and in a block the
+// serial. A task owns one sequence and kGroup channels; it walks time in blocks, and in a block the
 // group's channels vector by vector, so that a row of x is read a few whole cache lines at a time.
 
 HWY_BEFORE_NAMESPACE();
@@ -23,17 +23,17 @@ namespace bmojo::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kGroup = 64;
 
-// What a task knows of its row and channels.
+// What a task knows of its sequence and channels.
 struct Group {
   const Scan& scan;
-  int64_t row, first, count, length;  // channels [first, first + count), tokens [0, length)
-  Scratch decay_rate;                 // A log2(e), [vectors, N, kLanes]
+  int64_t sequence, first, count, length;  // channels [first, first + count), tokens [0, length)
+  Scratch decay_rate;                      // A log2(e), [vectors, N, kLanes]
 
   int64_t vectors() const { return (count + kLanes - 1) / kLanes; }
   int64_t channel(int64_t v) const { return first + v * kLanes; }
   int64_t lanes(int64_t v) const { return std::min(kLanes, count - v * kLanes); }
-  int64_t token(int64_t t) const { return row * scan.L + t; }
-  const float* at(const View& rows, int64_t t) const { return rows.data + token(t) * rows.stride; }
+  int64_t token(int64_t t) const { return sequence * scan.L + t; }
+  const float* at(const View& x, int64_t t) const { return x.data + token(t) * x.stride; }
   bool starts(int64_t t) const { return scan.starts != nullptr && scan.starts[token(t)] != 0; }
 };
 
@@ -41,43 +41,44 @@ int64_t num_tasks(const Scan& scan) { return scan.B * ((scan.E + kGroup - 1) / k
 
 // The group's part of the dense `from` [B, E, N], or [B, N, E], as [vectors, N, kLanes], and back.
 // N first is a copy, vector by vector: for one token the other way takes longer than the scan.
-void to_lanes(const Group& g, const float* from, int64_t row, float scale, float* to) {
+void to_lanes(const Group& g, const float* from, int64_t sequence, float scale, float* to) {
   const auto [E, N] = std::array{g.scan.E, g.scan.N};
   if (g.scan.states_first) {
     for (int64_t v = 0; v < g.vectors(); ++v)
       for (int64_t n = 0; n < N; ++n)
-        hn::Store(hn::Mul(load(from + (row * N + n) * E + g.channel(v), g.lanes(v)), all(scale)),
-                  Floats(), to + (v * N + n) * kLanes);
+        hn::Store(
+            hn::Mul(load(from + (sequence * N + n) * E + g.channel(v), g.lanes(v)), all(scale)),
+            Floats(), to + (v * N + n) * kLanes);
     return;
   }
   std::fill(to, to + g.vectors() * N * kLanes, 0.0f);
   for (int64_t c = 0; c < g.count; ++c)
     for (int64_t n = 0; n < N; ++n)
       to[(c / kLanes * N + n) * kLanes + c % kLanes] =
-          from[(row * E + g.first + c) * N + n] * scale;
+          from[(sequence * E + g.first + c) * N + n] * scale;
 }
 void from_lanes(const Group& g, const float* from, float* to) {
   const auto [E, N] = std::array{g.scan.E, g.scan.N};
   if (g.scan.states_first) {
     for (int64_t v = 0; v < g.vectors(); ++v)
       for (int64_t n = 0; n < N; ++n)
-        store(load(from + (v * N + n) * kLanes), to + (g.row * N + n) * E + g.channel(v),
+        store(load(from + (v * N + n) * kLanes), to + (g.sequence * N + n) * E + g.channel(v),
               g.lanes(v));
     return;
   }
   for (int64_t c = 0; c < g.count; ++c)
     for (int64_t n = 0; n < N; ++n)
-      to[(g.row * E + g.first + c) * N + n] = from[(c / kLanes * N + n) * kLanes + c % kLanes];
+      to[(g.sequence * E + g.first + c) * N + n] = from[(c / kLanes * N + n) * kLanes + c % kLanes];
 }
 
 Group make_group(const Scan& scan, int64_t task) {
-  const int64_t groups = num_tasks(scan) / scan.B, row = task / groups,
+  const int64_t groups = num_tasks(scan) / scan.B, sequence = task / groups,
                 first = task % groups * kGroup;
   Group g{scan,
-          row,
+          sequence,
           first,
           std::min(kGroup, scan.E - first),
-          scan.lengths != nullptr ? scan.lengths[row] : scan.L,
+          scan.lengths != nullptr ? scan.lengths[sequence] : scan.L,
           {}};
   g.decay_rate = scratch(g.vectors() * scan.N * kLanes);
   to_lanes(g, scan.A, 0, kLog2E, g.decay_rate.get());
@@ -143,13 +144,13 @@ void forward(const Scan& s, float* y, float* h_last, float* block_states,
     const auto h = scratch(g.vectors() * s.N * kLanes);
     const auto delta = per_token(), sums = per_token();
     const std::array streams = {s.x, s.dt, s.z, View{y, s.E}};
-    to_lanes(g, s.h0, g.row, 1, h.get());
+    to_lanes(g, s.h0, g.sequence, 1, h.get());
     for (int64_t t0 = 0; t0 < g.length; t0 += kScanBlock) {
       const int64_t t1 = std::min(g.length, t0 + kScanBlock);
       for (int64_t v = 0; v < g.vectors(); ++v) {
         float* state = h.get() + v * s.N * kLanes;
         const int64_t c = g.channel(v), lanes = g.lanes(v);
-        const int64_t block = g.row * scan_blocks(s.L) + t0 / kScanBlock;
+        const int64_t block = g.sequence * scan_blocks(s.L) + t0 / kScanBlock;
         for (int64_t n = 0; block_states != nullptr && n < s.N; ++n)
           store(load(state + n * kLanes), block_states + (block * s.N + n) * s.E + c, lanes);
         deltas(g, v, t0, t1, delta.get());
@@ -299,7 +300,7 @@ void backward_group(const Group& g, const float* block_states, const View& grad_
   Adjoint a(s, g.vectors());
   const std::array streams = {
       s.x, s.dt, s.z, grad_y, View{out.x, s.E}, View{out.dt, s.E}, View{out.z, s.E}};
-  to_lanes(g, grad_h, g.row, 1, a.grad_h.get());
+  to_lanes(g, grad_h, g.sequence, 1, a.grad_h.get());
   for (int64_t block = (g.length - 1) / kScanBlock; block >= 0; --block) {
     const int64_t t0 = block * kScanBlock, t1 = std::min(g.length, t0 + kScanBlock);
     if (t1 <= t0) continue;
@@ -307,7 +308,7 @@ void backward_group(const Group& g, const float* block_states, const View& grad_
     std::fill_n(a.grad_output.get(), (t1 - t0) * N * kChains, 0.0f);
     for (int64_t v = 0; v < g.vectors(); ++v) {
       const float* from =
-          block_states + (g.row * scan_blocks(s.L) + block) * N * s.E + g.channel(v);
+          block_states + (g.sequence * scan_blocks(s.L) + block) * N * s.E + g.channel(v);
       for (int64_t n = 0; n < N; ++n) {
         const V state = load(from + n * s.E, g.lanes(v));
         hn::Store(state, Floats(), a.h.get() + n * kLanes);
@@ -329,8 +330,8 @@ void backward_group(const Group& g, const float* block_states, const View& grad_
   from_lanes(g, a.grad_h.get(), out.h0);
   from_lanes(g, a.grad_A.get(), out.A);
   for (int64_t c = 0; c < g.count; ++c) {
-    out.D[g.row * s.E + g.first + c] = a.grad_D[c];
-    out.dt_bias[g.row * s.E + g.first + c] = a.grad_bias[c];
+    out.D[g.sequence * s.E + g.first + c] = a.grad_D[c];
+    out.dt_bias[g.sequence * s.E + g.first + c] = a.grad_bias[c];
   }
 }
 

@@ -12,7 +12,7 @@
 namespace bmojo::nn {
 namespace {
 
-SeenKey key_at(const AttentionInput& in, const Layout& layout, int64_t piece, int64_t j) {
+SeenKey key_at(const AttentionTrace& in, const Layout& layout, int64_t piece, int64_t j) {
   const int64_t m = in.eidetic.defined() ? in.eidetic.size(1) : 0;
   if (j < m) return {Memory::eidetic, in.eidetic[piece][j].item<int64_t>()};
   if (j < m + in.num_fading) return {Memory::fading, layout.fading.oldest[piece] + j - m};
@@ -21,7 +21,7 @@ SeenKey key_at(const AttentionInput& in, const Layout& layout, int64_t piece, in
 
 // The attention as it was, but with the values of all keys of other memories 0. A row of the pool
 // may serve two memories, so there the value is 0 in a copy, and such keys name the copy.
-at::Tensor with_values_of(Memory memory, const AttentionInput& in, const at::Tensor& pool,
+at::Tensor with_values_of(Memory memory, const AttentionTrace& in, const at::Tensor& pool,
                           const QueryRuns& runs) {
   auto silent = pool.clone();
   silent.select(1, 1).zero_();
@@ -40,25 +40,25 @@ at::Tensor with_values_of(Memory memory, const AttentionInput& in, const at::Ten
 
 }  // namespace
 
-at::Tensor attention_part(const AttentionInput& in, const QueryRuns& runs, Memory memory) {
+at::Tensor attention_part(const AttentionTrace& in, const QueryRuns& runs, Memory memory) {
   base::require(in.q.defined(), "attention_part: attention must be kept by its call, got none");
   return with_values_of(memory, in, in.pool, runs);
 }
 
-at::Tensor attention_share(const AttentionInput& in, const QueryRuns& runs, Memory memory) {
+at::Tensor attention_share(const AttentionTrace& in, const QueryRuns& runs, Memory memory) {
   base::require(in.q.defined(), "attention_share: attention must be kept by its call, got none");
   auto ones = in.pool.clone();
   ones.select(1, 1).fill_(1);
   return with_values_of(memory, in, ones, runs).select(-1, 0);
 }
 
-AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t sequence,
+AttentionWeights attention_weights(const AttentionTrace& in, const Layout& layout, int64_t sequence,
                                    int64_t column) {
   base::require(in.q.defined(), "attention_weights: attention must be kept by its call, got none");
   base::require(
       sequence >= 0 && sequence < layout.batch && column >= 0 && column < layout.lengths[sequence],
-      "attention_weights: row and column must name a token of the call, got {} and {}", sequence,
-      column);
+      "attention_weights: sequence and column must name a token of the call, got {} and {}",
+      sequence, column);
   const int64_t token = sequence * layout.length + column, Q = layout.queries.max_queries;
   const int64_t query = layout.queries.query[token].item<int64_t>();
   const int64_t piece = query / Q, number = query % Q;

@@ -15,7 +15,7 @@ namespace bmojo::nn {
 
 // What the attention of a layer was computed from, as MemoryAttention has it, and what came of it.
 // The keys of a piece are eidetic, then fading, then those of the window.
-struct AttentionInput {
+struct AttentionTrace {
   at::Tensor q;            // [T, H, d]; undefined: not kept, or a layer without attention
   at::Tensor pool;         // [R, 2, G, d]
   at::Tensor bias;         // [P, m]; undefined: none
@@ -37,14 +37,14 @@ struct AttentionWeights {
 
 // Of the token at `column` of `sequence`. The fused kernel never has these numbers at once: they
 // are computed here, one token at a time, for people to look at.
-AttentionWeights attention_weights(const AttentionInput& in, const Layout& layout, int64_t sequence,
+AttentionWeights attention_weights(const AttentionTrace& in, const Layout& layout, int64_t sequence,
                                    int64_t column);
 
 // [T, H, d]: what the keys of one memory add to `mixed`, of all tokens at once. The three parts sum
 // to it.
-at::Tensor attention_part(const AttentionInput& in, const QueryRuns& runs, Memory memory);
+at::Tensor attention_part(const AttentionTrace& in, const QueryRuns& runs, Memory memory);
 
 // [T, H]: the share of its weight that each query gave to one memory. The three shares sum to 1.
-at::Tensor attention_share(const AttentionInput& in, const QueryRuns& runs, Memory memory);
+at::Tensor attention_share(const AttentionTrace& in, const QueryRuns& runs, Memory memory);
 
 }  // namespace bmojo::nn

@@ -2,9 +2,8 @@
 
 #include <torch/torch.h>
 
-#include <limits>
-
 #include "bmojo/base/error.h"
+#include "bmojo/memory/visibility.h"
 #include "bmojo/nn/ops/causal_conv.h"
 #include "bmojo/nn/ops/innovation.h"
 #include "bmojo/nn/ops/linears.h"
@@ -16,7 +15,7 @@
 #include "bmojo/nn/ops/types.h"
 
 // Shapes: B sequences, L tokens, D width, E inner width, N states, K taps, k predictor taps, H
-// heads, G key/value heads, r = H / G, d head size, P pieces, Q queries a piece, S keys a piece.
+// heads, G key/value heads, d head size, P pieces, S keys a piece, m eidetic places.
 
 namespace bmojo::nn {
 namespace {
@@ -73,7 +72,7 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
   const auto q = queries(std::move(in.q), layout);
   const auto pool = gather(std::move(in.k), std::move(in.v), fading.y, layout, state);
   const auto [epsilon, outputs] = innovation(fading.y, layout, state);
-  const auto eidetic = select(epsilon, pool, layout, state, call);
+  const auto eidetic = eidetic_keys(epsilon, pool, layout, state, call);
   const auto faded = fading_keys(pool, layout);
   const auto window = window_keys(pool, layout);
   const auto attention = attend(q, pool, eidetic, faded, window, layout);
@@ -82,15 +81,15 @@ LayerOutput Layer::forward(const at::Tensor& x, const Layout& layout, const Laye
           .state = {.conv_tail = fading.conv_tail,
                     .ssm = fading.h,
                     .outputs = outputs,
-                    .window = window.rows,
-                    .fading = faded.rows,
-                    .eidetic = eidetic.rows,
+                    .window = window.next,
+                    .fading = faded.next,
+                    .eidetic = eidetic.next,
                     .frozen = eidetic.frozen,
                     .running = eidetic.running},
           .innovation = epsilon,
           .selection = eidetic.kept,
           .visible = eidetic.visible,
-          .attention = call.keep_attention ? attention : AttentionInput{},
+          .attention = call.keep_attention ? attention : AttentionTrace{},
           .ssm = fading.trace};
 }
 
@@ -180,12 +179,11 @@ Layer::Pool Layer::gather(at::Tensor k, at::Tensor v, const at::Tensor& y, const
   std::vector<at::Tensor> parts = {at::zeros_like(kv[0].narrow(0, 0, 1)),
                                    state.window.flatten(0, 1), kv.flatten(0, 1)};
   PoolRows first{.window = 1, .tokens = 1 + B * W, .fading = 1 + B * W + B * layout.length};
-  first.eidetic = first.fading;
   if (fades()) {
     parts.push_back(state.fading.flatten(0, 1));
-    parts.push_back(fading_rows(y, layout, state));
-    first.eidetic += parts[3].size(0) + parts[4].size(0);
+    parts.push_back(project_fading(y, layout, state));
   }
+  for (const auto& part : parts) first.eidetic += part.size(0);
   if (remembers()) parts.push_back(state.eidetic.flatten(0, 1));
   return {.rows = at::cat(parts), .first = first};
 }
@@ -202,8 +200,9 @@ InnovationResult Layer::innovation(const at::Tensor& y, const Layout& layout,
 }
 
 // Innovation Selection: M, and what each piece's queries see of it.
-Layer::Eidetic Layer::select(const at::Tensor& epsilon, const Pool& pool, const Layout& layout,
-                             const LayerState& state, const LayerCall& call) const {
+Layer::Eidetic Layer::eidetic_keys(const at::Tensor& epsilon, const Pool& pool,
+                                   const Layout& layout, const LayerState& state,
+                                   const LayerCall& call) const {
   if (!remembers()) return {};
   const int64_t B = layout.batch, w = config_.window, held = state.frozen.position.size(1);
   base::require(held <= config_.eidetic_tokens,
@@ -211,8 +210,8 @@ Layer::Eidetic Layer::select(const at::Tensor& epsilon, const Pool& pool, const 
                 config_.eidetic_tokens, held);
   const auto ids = call.tokens.defined() ? call.tokens : at::full_like(layout.positions, -1);
   const auto all = gather_candidates(state, layout, epsilon, ids, pool.first);
-  const auto chosen = nn::select(all, {config_.eidetic_rule, index_, call.selection}, layout, w,
-                                 std::max(layout.eidetic_rows, held));
+  const auto chosen = select(all, {config_.eidetic_rule, index_, call.selection}, layout, w,
+                             std::max(layout.eidetic_rows, held));
   const auto of_sequence = at::arange(B, layout.positions.options());
   const auto pick = [&](const at::Tensor& x, const at::Tensor& which, const at::Tensor& source) {
     return rows_at(x.flatten(), all.flat(which, source));
@@ -225,19 +224,19 @@ Layer::Eidetic Layer::select(const at::Tensor& epsilon, const Pool& pool, const 
   Eidetic out;
   out.kept = chosen.kept;
   out.visible = pick(all.position, layout.piece_sequence, chosen.visible);
-  // Members that are still in the query's window are not seen twice: from p + w on.
+  // Members that are still in the query's window are not seen twice.
   const auto nothing = out.visible == kNowhere;
+  const auto seen_from = memory::EideticMemory{w}.seen_from(out.visible.masked_fill(nothing, 0));
   const auto begin = layout.query_positions.unsqueeze(1);
   const auto last = at::full_like(out.visible, layout.queries.max_queries);
   out.list = {pick(all.row, layout.piece_sequence, chosen.visible),
-              (out.visible.masked_fill(nothing, 0) + w - begin).clamp_min(0),
-              last.masked_fill(nothing, 0)};
+              (seen_from - begin).clamp_min(0), last.masked_fill(nothing, 0)};
   out.bias =
       eidetic_bias({.innovation = pick(all.innovation, layout.piece_sequence, chosen.visible),
                     .there = ~nothing,
                     .beta = w_.beta,
                     .cut = call.cut});
-  out.rows = rows_at(pool.rows, pick(all.row, of_sequence, chosen.frozen));
+  out.next = rows_at(pool.rows, pick(all.row, of_sequence, chosen.frozen));
   out.frozen = set(chosen.frozen);
   out.running = set(chosen.running);
   return out;
@@ -247,7 +246,7 @@ Layer::Keys Layer::fading_keys(const Pool& pool, const Layout& layout) const {
   if (!fades()) return {};
   const int64_t first = pool.first.fading;
   const auto next = from_row(layout.next_fading, first).view({layout.batch, layout.fading_rows});
-  return {.list = from_row(layout.fading, first), .rows = rows_at(pool.rows, next)};
+  return {.list = from_row(layout.fading, first), .next = rows_at(pool.rows, next)};
 }
 
 Layer::Keys Layer::window_keys(const Pool& pool, const Layout& layout) const {
@@ -255,14 +254,14 @@ Layer::Keys Layer::window_keys(const Pool& pool, const Layout& layout) const {
   const int64_t first = pool.first.window;
   const auto next =
       from_row(layout.next_window, first).view({layout.batch, layout.window_rows_out});
-  return {.list = from_row(layout.window, first), .rows = rows_at(pool.rows, next)};
+  return {.list = from_row(layout.window, first), .next = rows_at(pool.rows, next)};
 }
 
 // One softmax over [eidetic | fading | window], a piece of one chunk at a time.
-AttentionInput Layer::attend(const at::Tensor& q, const Pool& pool, const Eidetic& eidetic,
-                             const Keys& fading, const Keys& window, const Layout& layout) const {
+AttentionTrace Layer::attend(const at::Tensor& q, const Pool& pool, const Eidetic& eidetic,
+                             const Keys& faded, const Keys& window, const Layout& layout) const {
   if (!attends()) return {};
-  const auto keys = joined({eidetic.list, fading.list, window.list});
+  const auto keys = joined({eidetic.list, faded.list, window.list});
   const auto mixed = memory_attention(
       {.q = q, .pool = pool.rows, .bias = eidetic.bias, .runs = layout.queries, .keys = keys});
   return {.q = q,
@@ -290,8 +289,8 @@ at::Tensor Layer::add_mlp(const at::Tensor& x, const at::Tensor& change) const {
 }
 
 // k_f, v_f = W_k n(y), W_v n(y), only where a chunk or a window will read them.
-at::Tensor Layer::fading_rows(const at::Tensor& y, const Layout& layout,
-                              const LayerState& state) const {
+at::Tensor Layer::project_fading(const at::Tensor& y, const Layout& layout,
+                                 const LayerState& state) const {
   base::require(
       state.fading.size(1) == layout.fading_rows,
       "forward: state must hold {} fading rows, got {}; keep the window and fading_tokens",
@@ -317,8 +316,9 @@ LayerState Layer::initial_state(int64_t B) const {
   }
   if (kind_ != model::LayerKind::ssm) state.window = at::zeros({B, 0, 2, G, d}, options);
   if (fades()) {
-    const Layout one(config_, Sequences{1, 1, {}, {}}, {}, options);
-    state.fading = at::zeros({B, one.fading_rows, 2, G, d}, options);
+    const memory::FadingMemory fading{config_.window, config_.fading_tokens,
+                                      config_.fading_sliding()};
+    state.fading = at::zeros({B, fading.num_rows(), 2, G, d}, options);
   }
   if (remembers()) {
     state.outputs = at::zeros({B, config_.predictor_taps, config_.hidden_size}, options);

@@ -39,7 +39,7 @@ struct LayerOutput {
   at::Tensor innovation;     // [B, L], undefined without eidetic memory
   at::Tensor selection;      // [P, m] positions held after each piece, undefined likewise
   at::Tensor visible;        // [P, m] positions in the set that each piece's queries see, likewise
-  AttentionInput attention;  // where it was to be kept
+  AttentionTrace attention;  // where it was to be kept
   SsmTrace ssm;              // likewise
 };
 
@@ -75,7 +75,7 @@ class Layer {
   };
   struct Keys {
     KeyList list;     // [P, S]
-    at::Tensor rows;  // next
+    at::Tensor next;  // rows
   };
   struct Eidetic : Keys {
     EideticSet frozen, running;  // next
@@ -91,16 +91,17 @@ class Layer {
               const LayerState& state) const;
   InnovationResult innovation(const at::Tensor& y, const Layout& layout,
                               const LayerState& state) const;
-  Eidetic select(const at::Tensor& epsilon, const Pool& pool, const Layout& layout,
-                 const LayerState& state, const LayerCall& call) const;
+  Eidetic eidetic_keys(const at::Tensor& epsilon, const Pool& pool, const Layout& layout,
+                       const LayerState& state, const LayerCall& call) const;
   Keys fading_keys(const Pool& pool, const Layout& layout) const;
   Keys window_keys(const Pool& pool, const Layout& layout) const;
-  AttentionInput attend(const at::Tensor& q, const Pool& pool, const Eidetic& eidetic,
-                        const Keys& fading, const Keys& window, const Layout& layout) const;
+  AttentionTrace attend(const at::Tensor& q, const Pool& pool, const Eidetic& eidetic,
+                        const Keys& faded, const Keys& window, const Layout& layout) const;
   at::Tensor mix(const at::Tensor& attended, const at::Tensor& y, const Layout& layout) const;
   at::Tensor add_mlp(const at::Tensor& x, const at::Tensor& change) const;
 
-  at::Tensor fading_rows(const at::Tensor& y, const Layout& layout, const LayerState& state) const;
+  at::Tensor project_fading(const at::Tensor& y, const Layout& layout,
+                            const LayerState& state) const;
   at::Tensor heads(const at::Tensor& x) const;  // [..., heads · d] -> [..., heads, d]
   at::Tensor key_value(const at::Tensor& k, const at::Tensor& v, const Angles& angles) const;
 

@@ -42,7 +42,7 @@ struct Output {
   std::vector<at::Tensor> innovations;     // a layer each; undefined without eidetic memory
   std::vector<at::Tensor> selections;      // likewise: positions held after each piece
   std::vector<at::Tensor> visible;         // likewise: positions that each piece's queries see
-  std::vector<AttentionInput> attentions;  // a layer each, where they were to be kept
+  std::vector<AttentionTrace> attentions;  // a layer each, where they were to be kept
   std::vector<SsmTrace> ssms;              // likewise
   std::shared_ptr<const Layout> layout;
 };

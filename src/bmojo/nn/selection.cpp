@@ -71,7 +71,7 @@ Waves make_waves(const Layout& layout, int64_t window, int64_t first_token, int6
     const int64_t at = piece.wave * B + piece.sequence;
     for (int64_t q = 0; q < piece.count; ++q) tokens[at * Q + q] = first_token + piece.column + q;
     fresh[at] = piece.position == 0;
-    inside[at] = piece.position % window != 0;
+    inside[at] = !memory::begins_chunk(piece.position, window);
     active[at] = 1;
     slot.push_back(at);
   }

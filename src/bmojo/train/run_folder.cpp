@@ -73,7 +73,7 @@ void restore_states(const fs::path& path, size_t num_layers, std::vector<nn::Sta
   for (size_t m = 0; m < states.size(); ++m) {
     const auto prefix = fmt::format("micro.{}.", m);
     states[m] = {};
-    // A row that has read nothing yet has no memories to restore.
+    // A sequence that has read nothing yet has no memories to restore.
     if (!tensors.contains(prefix + "position")) continue;
     states[m].cursor = {numbers(prefix + "position"), numbers(prefix + "document")};
     if (states[m].cursor.position.empty()) continue;

@@ -27,7 +27,8 @@ kernels::History history_of(const at::Tensor& x, const at::Tensor& tail,
 // For references. x_{t-i} of source = [tail | x] [B, depth + L, C]; 0 where it lies before the
 // document.
 at::Tensor shifted(const at::Tensor& source, int64_t i, const at::Tensor& positions);
-// The last depth rows of [tail | x] of each row: what the next call finds before its first token.
+// The last depth rows of [tail | x] of each sequence: what the next call finds before its first
+// token.
 at::Tensor next_tail(const at::Tensor& source, int64_t depth, const std::vector<int64_t>& lengths);
 // x [B, L, …] with 0 behind each sequence's length.
 at::Tensor without_padding(const at::Tensor& x, const std::vector<int64_t>& lengths);
