@@ -23,7 +23,7 @@ MAMBA_NAMES = {
     "backbone.embeddings": "token_embd", "lm_head": "output", "backbone.norm_f": "output_norm",
     "mixer.in_proj": "ssm_in", "mixer.conv1d": "ssm_conv1d", "mixer.x_proj": "ssm_x",
     "mixer.dt_proj": "ssm_dt", "mixer.A_log": "ssm_a", "mixer.D": "ssm_d",
-    "mixer.out_proj": "ssm_out", "norm": "attn_norm",
+    "mixer.out_proj": "ssm_out", ".norm.": ".attn_norm.",
 }
 
 

@@ -343,8 +343,6 @@ def test_cut_files(bmojo, tmp_path):
     for length in [*range(4, 40), *range(40, len(whole), 97), len(whole) - 64]:
         (tmp_path / "x.gguf").write_bytes(whole[:length])
         bmojo("import", tmp_path / "x.gguf", "--out", tmp_path / "x", code=2)
-    assert "or a GGUF file, got another file" in bmojo(
-        "import", tmp_path / "whole" / "..", "--out", tmp_path / "y", code=2) or True
     assert listing(tmp_path) == ["whole", "x.gguf"]
 
 
