@@ -1,5 +1,7 @@
 """A writer of GGUF files for the tests, and small models in them."""
 
+import json
+import math
 import struct
 from pathlib import Path
 
@@ -50,18 +52,28 @@ def value_bytes(value):
 
 
 def write_gguf(path, fields, tensors, version=3):
-    """tensors: {name: array of f32 or f16, or (type, shape, bytes)}."""
-    infos, data = b"", b""
+    """tensors: {name: array of f32 or f16, or (type, shape, bytes)}; None for bytes: zeros that take
+    no disk."""
+    infos, parts, end = b"", [], 0
     for name, tensor in tensors.items():
         if isinstance(tensor, np.ndarray):
             tensor = ({"f4": F32, "f2": F16}[tensor.dtype.str[1:]], tensor.shape, tensor.tobytes())
         kind, shape, raw = tensor
         infos += string(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
-        infos += struct.pack("<IQ", kind, len(data))
-        data += raw + bytes(-len(raw) % ALIGNMENT)
+        infos += struct.pack("<IQ", kind, end)
+        if raw is not None:
+            parts.append((end, raw))
+        size = math.prod(shape) // BLOCKS[kind][0] * BLOCKS[kind][1] if raw is None else len(raw)
+        end += size + -size % ALIGNMENT
     header = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(fields))
     header += b"".join(string(key) + value_bytes(value) for key, value in fields.items()) + infos
-    Path(path).write_bytes(header + bytes(-len(header) % ALIGNMENT) + data)
+    header += bytes(-len(header) % ALIGNMENT)
+    with Path(path).open("wb") as file:
+        file.write(header)
+        for begin, raw in parts:
+            file.seek(len(header) + begin)
+            file.write(raw)
+        file.truncate(len(header) + end)
 
 
 def pairs(weight, heads):
@@ -146,8 +158,6 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 def tokenizer_fields(tokenizer, pre):
     """Of one of Python's `tokenizers`: what a converter writes."""
-    import json
-
     model = json.loads(tokenizer.to_str())["model"]
     vocab = tokenizer.get_vocab(with_added_tokens=True)
     added = tokenizer.get_added_tokens_decoder()
