@@ -1139,7 +1139,7 @@ MUTANTS = [
         "rows of k are put in order as if there were as many heads as in q",
     ),
     Mutant(
-        "gguf-a-in-float", "model/gguf.cpp",
+        "gguf-a-for-its-logarithm", "model/gguf.cpp",
         "value = static_cast<float>(std::log(-double{value}));",
         "value = -value;",
         "cli/gguf test_a_mamba_is_the_one_of_transformers",
