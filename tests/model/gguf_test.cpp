@@ -140,6 +140,8 @@ TEST(MalformedGguf, Fields) {
       {"array too long", with_field(array_field("k", kU32, 3, u64(0))), "k must take 12 bytes"},
       {"array whose size wraps", with_field(array_field("k", kU64, uint64_t{1} << 61, u64(0))),
        "k must have a length that fits a file, got 2305843009213693952"},
+      {"array whose end wraps", with_field(array_field("k", kU8, UINT64_MAX - 10, "1234")),
+       "k must take 18446744073709551605 bytes at byte 49, got 4"},
       {"endless strings", with_field(array_field("k", kString, UINT64_MAX, text("a"))),
        "k must take 8 bytes"},
       {"cut string in an array", with_field(array_field("k", kString, 1, u64(9) + "a")),
