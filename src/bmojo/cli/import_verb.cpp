@@ -61,16 +61,15 @@ void run_import(const Options& options) {
 
 void add_import_verb(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  auto* verb = app.add_subcommand(
-      "import", "Read a Hugging Face folder (Mamba, Mistral, Llama) or a GGUF file");
-  verb->add_option("SRC", options->source, "Folder with config.json and safetensors, or GGUF file")
+  auto* verb = app.add_subcommand("import", "Read a Hugging Face folder or a GGUF file");
+  verb->add_option("SRC", options->source, "Folder of Mamba, Mistral or Llama, or GGUF file")
       ->type_name("")
       ->required();
   verb->add_option("--out", options->out, "Folder to write: new or empty")
       ->option_text("DIR")
       ->required();
   verb->add_option("--dtype", options->dtype,
-                   "Weights as f32, bf16 or f16; else as they are, and f32 where quantised")
+                   "f32, bf16 or f16 (default: as stored, blocks as f32)")
       ->option_text("TYPE");
   add_common(*verb, options->common);
   verb->callback([options] { run_import(*options); });
