@@ -466,7 +466,8 @@ def test_the_chat_template_goes_along(bmojo, tmp_path):
                                        ("llama3", "llama-bpe")])
 def test_ids_of_published_tokenizers(bmojo, tmp_path, name, pre):
     if not REAL[name].exists():
-        pytest.skip(f"no {REAL[name]}; BMOJO_DATA names the data's folder")
+        pytest.skip(f"no {REAL[name]}; BMOJO_DATA names the data's folder, and "
+                    "tools/llama3_tokenizer.py makes that of Llama 3")
     original = oracle_of(REAL[name])
     folder = import_gguf(bmojo, tmp_path, *with_tokenizer(original, pre))
     imported = Tokenizer.from_file(str(folder / "tokenizer.json"))
