@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-30}
 shift || true
 names=("$@")
-((${#names[@]})) || names=(safetensors config state shard ids run_file)
+((${#names[@]})) || names=(safetensors gguf config state shard ids run_file)
 
 has_fuzzer() {
   echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |

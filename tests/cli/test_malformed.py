@@ -225,7 +225,8 @@ def test_things_that_are_not_checkpoints(bmojo, tmp_path, small):
     shutil.rmtree(small)
     small.mkdir()
     assert "config.json: cannot be read" in bmojo("inspect", small, code=2)
-    assert "must be a folder with config.json and safetensors, got a file" in bmojo(
+    wanted = "must be a folder with config.json and safetensors, or a GGUF file, got another file"
+    assert wanted in bmojo(
         "import", tmp_path / "note.txt", "--out", tmp_path / "x", code=2)
 
 

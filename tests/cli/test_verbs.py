@@ -105,6 +105,8 @@ def test_version(bmojo):
          "/dev/zero: must be a regular file, got a device or pipe; write it to a file first"),
         (["inspect", "/nowhere"], "/nowhere: cannot be read: No such file"),
         (["import", "/nowhere", "--out", "x"], "/nowhere: must be a folder with config.json"),
+        (["import", "d", "--out", "x", "--dtype", "q8"],
+         "--dtype: must be f32, bf16 or f16, got 'q8'"),
         (["export", "/nowhere", "--out", "x"], "/nowhere: file must exist, got none"),
         (["export", "d", "--out", "x", "--dtype", "q8"],
          "--dtype: must be f32, bf16 or f16, got 'q8'"),

@@ -1,41 +1,11 @@
-// Counts the heap through operator new, which this file replaces for its whole program.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "bmojo/base/error.h"
 #include "bmojo/model/safetensors.h"
+#include "tests/counted_heap.h"
 #include "tests/temp_folder.h"
-
-namespace {
-
-std::atomic<size_t> in_use{0}, peak{0};
-
-void* counted(size_t size) {
-  void* start = std::malloc(size);
-  if (start == nullptr) throw std::bad_alloc();
-  const size_t now = in_use += ::malloc_usable_size(start);
-  if (now > peak) peak = now;
-  return start;
-}
-
-void uncounted(void* start) {
-  if (start != nullptr) in_use -= ::malloc_usable_size(start);
-  std::free(start);
-}
-
-}  // namespace
-
-void* operator new(size_t size) { return counted(size); }
-void* operator new[](size_t size) { return counted(size); }
-void operator delete(void* start) noexcept { uncounted(start); }
-void operator delete[](void* start) noexcept { uncounted(start); }
-void operator delete(void* start, size_t) noexcept { uncounted(start); }
-void operator delete[](void* start, size_t) noexcept { uncounted(start); }
 
 namespace bmojo::model {
 namespace {
@@ -55,15 +25,15 @@ Opened open(const std::string& header, size_t data_bytes) {
   std::string bytes(8, '\0');
   std::memcpy(bytes.data(), &length, 8);
   const auto path = folder.write("x", bytes + header + std::string(data_bytes, 'd'));
-  const size_t before = in_use;
-  peak = before;
   bool legal = true;
-  try {
-    SafetensorsFile file(path);
-  } catch (const base::Error&) {
-    legal = false;
-  }
-  return {header.size(), peak - before, legal};
+  const size_t heap_bytes = test::heap_of([&] {
+    try {
+      SafetensorsFile file(path);
+    } catch (const base::Error&) {
+      legal = false;
+    }
+  });
+  return {header.size(), heap_bytes, legal};
 }
 
 std::string tiny_tensors(size_t header_bytes, std::string_view shape, size_t& num_tensors) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "bmojo/base/bf16.h"
 #include "bmojo/base/error.h"
+#include "bmojo/base/f16.h"
 #include "bmojo/base/printable.h"
 
 namespace bmojo::model {
@@ -41,17 +43,6 @@ const DtypeRow& row_of(Dtype dtype) {
 float float_of_f64(double value) { return static_cast<float>(value); }
 
 double f64_of_float(float value) { return value; }
-
-float float_of_f16(uint16_t half) {
-  const uint32_t sign = uint32_t{half} >> 15 << 31, exponent = (half >> 10) & 0x1f;
-  const uint32_t mantissa = half & 0x3ffu;
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
-  }
-  const uint32_t wide = exponent == 0x1f ? 0xff : exponent + (127 - 15);
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-}
 
 uint16_t f16_of_float(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -144,7 +135,7 @@ void to_float(std::span<const std::byte> bytes, Dtype dtype, std::span<float> ou
     case Dtype::bf16:
       return convert<uint16_t, float, base::float_of_bf16>(bytes.data(), out.data(), out.size());
     case Dtype::f16:
-      return convert<uint16_t, float, float_of_f16>(bytes.data(), out.data(), out.size());
+      return convert<uint16_t, float, base::float_of_f16>(bytes.data(), out.data(), out.size());
     case Dtype::f64:
       return convert<double, float, float_of_f64>(bytes.data(), out.data(), out.size());
     default:
@@ -166,6 +157,14 @@ void from_float(std::span<const float> values, Dtype dtype, std::span<std::byte>
     default:
       std::memcpy(out.data(), values.data(), out.size());
   }
+}
+
+void require_below_f16_limit(std::span<const float> values, std::string_view subject) {
+  constexpr float kLimit = 65520;
+  for (const float value : values)
+    base::require(!std::isfinite(value) || std::abs(value) < kLimit,
+                  "{} must stay below {} for f16, got {}; choose bf16 or f32", subject, kLimit,
+                  value);
 }
 
 }  // namespace bmojo::model

@@ -25,5 +25,7 @@ std::optional<int64_t> try_num_elements(const Shape& shape);  // nothing where t
 // (f32, bf16, f16 or f64). Rounding to nearest even; NaN stays NaN.
 void to_float(std::span<const std::byte> bytes, Dtype dtype, std::span<float> out);
 void from_float(std::span<const float> values, Dtype dtype, std::span<std::byte> out);
+// Error, which starts with `subject`, for a finite value that f16 would round to infinity.
+void require_below_f16_limit(std::span<const float> values, std::string_view subject);
 
 }  // namespace bmojo::model

@@ -1,7 +1,6 @@
 #include "bmojo/model/hugging_face.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <span>
 #include <vector>
@@ -30,8 +29,9 @@ struct Transfer {
 
 class Copier {
  public:
-  Copier(SafetensorsWriter& writer, int64_t total, const CopyProgress& progress)
-      : writer_(writer), total_(total), progress_(progress) {}
+  Copier(SafetensorsWriter& writer, std::string_view verb, int64_t total,
+         const CopyProgress& progress)
+      : writer_(writer), verb_(verb), total_(total), progress_(progress) {}
 
   void copy(const Transfer& transfer) {
     const auto bytes = transfer.source.file->bytes(*transfer.source.info);
@@ -63,7 +63,9 @@ class Copier {
       const std::span values(values_.data(), part.size() / size_of(from));
       const std::span stored(stored_.data(), values.size() * size_of(to));
       to_float(part, from, values);
-      if (to == Dtype::f16) check_half(transfer.target.name, values);
+      if (to == Dtype::f16)
+        require_below_f16_limit(values,
+                                fmt::format("{}: tensor '{}'", verb_, transfer.target.name));
       from_float(values, to, stored);
       writer_.write(stored);
       advance(part.size());
@@ -71,22 +73,15 @@ class Copier {
     }
   }
 
-  // 65520 and above round to infinity.
-  static void check_half(const std::string& name, std::span<const float> values) {
-    for (const float value : values)
-      base::require(!std::isfinite(value) || std::abs(value) < 65520,
-                    "export: tensor '{}' must stay below 65520 for f16, got {}; choose bf16 or f32",
-                    name, value);
-  }
-
   SafetensorsWriter& writer_;
+  std::string_view verb_;  // for messages
   int64_t done_ = 0, total_;
   const CopyProgress& progress_;
   std::vector<float> values_;
   std::vector<std::byte> stored_;
 };
 
-void write_weights(const fs::path& path, std::vector<Transfer> transfers,
+void write_weights(const fs::path& path, std::vector<Transfer> transfers, std::string_view verb,
                    const CopyProgress& progress) {
   // Wide types first, as the format's own writer does: every tensor is then aligned to its type.
   std::ranges::stable_sort(transfers, std::ranges::greater(),
@@ -98,7 +93,7 @@ void write_weights(const fs::path& path, std::vector<Transfer> transfers,
     total += static_cast<int64_t>(transfer.source.info->end - transfer.source.info->begin);
   }
   SafetensorsWriter writer(path, targets, {{"format", "pt"}});
-  Copier copier(writer, total, progress);
+  Copier copier(writer, verb, total, progress);
   for (const auto& transfer : transfers) copier.copy(transfer);
   writer.commit();
 }
@@ -124,13 +119,14 @@ std::string source_name(const TensorFolder& tensors, Family family, const std::s
   return is_older ? older : name;
 }
 
-std::vector<Transfer> match(const ForeignModel& model, const TensorFolder& tensors) {
+std::vector<Transfer> match(const ForeignModel& model, const TensorFolder& tensors,
+                            std::optional<Dtype> dtype) {
   std::vector<Transfer> transfers;
   std::set<std::string> used;
   for (const auto& spec : tensor_specs(model.config)) {
     const auto name = source_name(tensors, model.family, spec.name);
     const auto source = tensors.at(name, spec.shape);
-    transfers.push_back({{spec.name, source.info->dtype, spec.shape}, source});
+    transfers.push_back({{spec.name, dtype.value_or(source.info->dtype), spec.shape}, source});
     used.insert(name);
   }
   const auto head = hugging_face_name(model.family, "head.weight");
@@ -147,18 +143,19 @@ std::vector<Transfer> match(const ForeignModel& model, const TensorFolder& tenso
 }  // namespace
 
 Imported import_hugging_face(const fs::path& source, const fs::path& out,
-                             const CopyProgress& progress) {
+                             std::optional<Dtype> dtype, const CopyProgress& progress) {
   const auto shown = base::printable(source.string());
-  base::require(fs::is_directory(source), "{}: must be a folder with {} and safetensors, got {}",
-                shown, kConfigFile, fs::exists(source) ? "a file" : "nothing");
+  base::require(fs::is_directory(source),
+                "{}: must be a folder with {} and safetensors, or a GGUF file, got {}", shown,
+                kConfigFile, fs::exists(source) ? "another file" : "nothing");
   const auto config_path = source / kConfigFile;
   const auto subject = base::printable(config_path.string());
   const auto model =
       from_hugging_face(base::parse_json(base::read_text(config_path), subject), subject);
   const TensorFolder tensors(source);
-  const auto transfers = match(model, tensors);
+  const auto transfers = match(model, tensors, dtype);
   base::write_folder(out, [&](const fs::path& inside) {
-    write_weights(inside / kWeightsFile, transfers, progress);
+    write_weights(inside / kWeightsFile, transfers, "import", progress);
     save_config(model.config, inside);
     copy_tokenizer_files(source, inside);
   });
@@ -175,7 +172,7 @@ std::string export_checkpoint(const fs::path& folder, const fs::path& out, Dtype
     transfers.push_back({{name, dtype, spec.shape}, checkpoint.tensors.at(spec.name, spec.shape)});
   }
   base::write_folder(out, [&](const fs::path& inside) {
-    write_weights(inside / kWeightsFile, transfers, progress);
+    write_weights(inside / kWeightsFile, transfers, "export", progress);
     if (family) {
       base::AtomicFile file(inside / kConfigFile);
       file.write(to_hugging_face(checkpoint.config, *family, dtype).dump(2) + "\n");

@@ -10,7 +10,8 @@ constexpr size_t kMostBytes = size_t{1} << 30;
 
 bool is_tokenizer_file(const std::string& name) {
   return name.starts_with("tokenizer.") || name == "tokenizer_config.json" ||
-         name == "special_tokens_map.json" || name == "vocab.json" || name == "merges.txt";
+         name == "special_tokens_map.json" || name == "vocab.json" || name == "merges.txt" ||
+         name == "chat_template.jinja";
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 namespace bmojo::model {
 
 // The tokenizer's files of a checkpoint by name, as bytes: tokenizer.*, tokenizer_config.json,
-// special_tokens_map.json, vocab.json and merges.txt. They go wherever the model goes.
+// special_tokens_map.json, vocab.json, merges.txt and chat_template.jinja. They go wherever the
+// model goes.
 using TokenizerFiles = std::map<std::string, std::string>;
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& folder);
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
