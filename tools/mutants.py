@@ -456,10 +456,10 @@ MUTANTS = [
         "nn/soft_cut SoftCut.GradientHoldsTheLevelFixed", "a gradient moves the cut itself",
     ),
     Mutant(
-        "cut-before-anything-is-left-out", "nn/ops/eidetic_bias.cpp",
+        "cut-when-two-are-left-out", "nn/ops/eidetic_bias.cpp",
         "there.sum(1, /*keepdim=*/true) > places};",
-        "there.sum(1, /*keepdim=*/true) >= places};",
-        "nn/soft_cut SoftCut.WhatIsAdded", "a set that just fits is cut",
+        "there.sum(1, /*keepdim=*/true) > places + 1};",
+        "nn/soft_cut SoftCut.WhatIsAdded", "a set with one member too many is not cut",
     ),
     # --- selection: by tensors, then in one pass ---
     Mutant(
