@@ -102,7 +102,7 @@ sanitize: setup
 	@$(call run-tests,sanitize-threads)
 	@tools/fuzz.sh 30
 
-# Half an hour; may be stopped and started again.
+# An hour and a half; may be stopped and started again.
 mutants: setup
 	@.venv/bin/python tools/mutants.py
 
