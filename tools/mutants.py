@@ -456,6 +456,20 @@ MUTANTS = [
         "nn/soft_cut SoftCut.GradientHoldsTheLevelFixed", "a gradient moves the cut itself",
     ),
     Mutant(
+        "cut-level-never-moves", "nn/ops/eidetic_bias.cpp",
+        "if (in.cut.level_moves) level",
+        "if (false) level",
+        "nn/soft_cut SoftCut.MovingLevelIsFreeOfScale",
+        "the level of the cut has no gradient where it should follow the mean",
+    ),
+    Mutant(
+        "cut-level-moves-with-empty-places", "nn/ops/eidetic_bias.cpp",
+        "const auto counted = there & log_innovation.detach().isfinite();",
+        "const auto counted = log_innovation.detach().isfinite();",
+        "nn/soft_cut SoftCut.MovingLevelIsFreeOfScale",
+        "empty places count in the mean that the cut's level follows",
+    ),
+    Mutant(
         "cut-when-two-are-left-out", "nn/ops/eidetic_bias.cpp",
         "there.sum(1, /*keepdim=*/true) > places};",
         "there.sum(1, /*keepdim=*/true) > places + 1};",

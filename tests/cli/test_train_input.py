@@ -261,6 +261,7 @@ def test_an_accuracy_to_stop_at_needs_validations(bmojo, text, tmp_path):
     (["--cut-places", "few"], "--cut-places: must be used, drawn or shrinking, got 'few'"),
     (["--shadow", 2, "--cut-places", "shrinking", "--cut-from", 0.9],
      "--cut-from: must be below 0.8 with --cut-places shrinking, got 0.9"),
+    (["--cut-level", "still"], "--cut-level: must be held or moving, got 'still'"),
     (["--cut-temperature", 0], "--cut-temperature: must be from 1e-06 to 1000000, got 0"),
     (["--shadow", 2, "--set", "eidetic_rule=first"],
      "--shadow: needs eidetic_rule = innovation, got first"),

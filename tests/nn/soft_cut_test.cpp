@@ -81,6 +81,44 @@ TEST(SoftCut, GradientHoldsTheLevelFixed) {
   }
 }
 
+// What the level adds to ∂/∂log ε is the same for every member, and takes away their sum.
+TEST(SoftCut, MovingLevelIsFreeOfScale) {
+  torch::manual_seed(5);
+  const int64_t m = 9, places = 4;
+  const auto values = at::rand({2, m}, at::kDouble) + 0.1;
+  values[1][2].fill_(NAN);
+  const auto there = at::ones({2, m}, at::kBool);
+  there[0][8].fill_(false);
+  const auto weight = at::randn({2, m}, at::kDouble);
+  weight[1][2].fill_(0);  // the bias of NaN is NaN
+  const auto with = [&](bool level_moves) {
+    const auto innovation = values.clone().requires_grad_(true);
+    const auto bias =
+        eidetic_bias({.innovation = innovation,
+                      .there = there,
+                      .beta = {},
+                      .cut = {.places = places, .temperature = 0.4, .level_moves = level_moves}});
+    (bias * weight).nan_to_num().sum().backward();
+    return std::array{bias.detach(), innovation.grad() * (values + 1e-6)};
+  };
+  const auto held = with(false), moving = with(true);
+  EXPECT_TRUE(at::allclose(held[0], moving[0], 0, 0, /*equal_nan=*/true)) << "the bias itself";
+  for (const int64_t set : {0, 1}) {
+    double sum = 0, sum_held = 0;
+    std::set<int64_t> shifts;  // in 1e-9
+    for (int64_t j = 0; j < m; ++j) {
+      if (!there[set][j].item<bool>() || std::isnan(values[set][j].item<double>())) continue;
+      const double now = moving[1][set][j].item<double>(), before = held[1][set][j].item<double>();
+      sum += now;
+      sum_held += before;
+      shifts.insert(std::llround(1e9 * (now - before)));
+    }
+    EXPECT_NEAR(sum, 0, 1e-12);
+    EXPECT_GT(std::abs(sum_held), 0.1) << "held: a factor of all ε has a gradient";
+    EXPECT_LE(*shifts.rbegin() - *shifts.begin(), 1) << "not the same for every member";
+  }
+}
+
 // As the temperature goes to 0 the wide model becomes the one that will be used.
 TEST(SoftCut, ColdIsTheModelWithFewerPlaces) {
   torch::NoGradGuard no_grad;

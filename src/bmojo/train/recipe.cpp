@@ -110,6 +110,8 @@ void check_ranges(const Recipe& r) {
                 "--cut-from: must be below {} with --cut-places shrinking, got {}", kShrunkAt,
                 r.cut_from);
   within("cut-temperature", r.cut_temperature, 1e-6, 1e6);
+  base::require(r.cut_level == "held" || r.cut_level == "moving",
+                "--cut-level: must be held or moving, got {}", base::in_quotes(r.cut_level));
   within("stop-accuracy", r.stop_accuracy, 0, 1);
   base::require(r.stop_accuracy == 0 || (!r.task.empty() && r.eval_every != 0),
                 "--stop-accuracy: needs validations on a --task, got {}",
@@ -274,7 +276,9 @@ nn::SoftCut cut_at(int64_t step, const Recipe& recipe, const model::Config& conf
     part = std::min((at - recipe.cut_from) / (kShrunkAt - recipe.cut_from), 1.0);
   const double places =
       static_cast<double>(config.eidetic_tokens) * std::pow(recipe.shadow, 1 - part);
-  return {.places = std::llround(places), .temperature = recipe.cut_temperature};
+  return {.places = std::llround(places),
+          .temperature = recipe.cut_temperature,
+          .level_moves = recipe.cut_level == "moving"};
 }
 
 void check_trainable(const model::Config& config) {

@@ -25,7 +25,7 @@ struct Recipe {
   int64_t batch_tokens = 0, micro_batch = 0, segment = 0, bptt = 0, context = kChosen;
   double lr = kChosen, ssm_lr = kChosen, min_lr = 1e-5, warmup = 0.05;
   double shadow = 1, cut_from = 0, cut_temperature = 0.1;
-  std::string cut_places = "used";
+  std::string cut_places = "used", cut_level = "held";
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1;
   bool recompute = false;
   int64_t seed = 0, workers = 1, threads = 0;
@@ -76,6 +76,8 @@ void for_each_field(AnyRecipe& r, Visit&& visit) {
   visit(Field{"cut_places", "WORD", "Cut to: used, drawn or shrinking [used]"}, r.cut_places);
   visit(Field{"cut_temperature", "X", "Width of the soft cut, in log innovation [0.1]"},
         r.cut_temperature);
+  visit(Field{"cut_level", "WORD", "Its level in the gradient: held or moving [held]"},
+        r.cut_level);
   visit(Field{"beta1", "X", "AdamW's decay of the mean [0.9]"}, r.beta1);
   visit(Field{"beta2", "X", "AdamW's decay of the square [0.95]"}, r.beta2);
   visit(Field{"weight_decay", "X", "On matrices only [0.1]"}, r.weight_decay);

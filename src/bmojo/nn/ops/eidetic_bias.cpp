@@ -27,6 +27,14 @@ Cut cut_at(const at::Tensor& log_innovation, const at::Tensor& there, int64_t pl
   return {(place < places) & there, level, there.sum(1, /*keepdim=*/true) > places};
 }
 
+// 0, with the gradient of each set's mean over members that are finite numbers.
+at::Tensor moved_by(const at::Tensor& log_innovation, const at::Tensor& there) {
+  const auto counted = there & log_innovation.detach().isfinite();
+  const auto mean = log_innovation.masked_fill(~counted, 0).sum(1, /*keepdim=*/true) /
+                    counted.sum(1, /*keepdim=*/true).clamp_min(1);
+  return mean - mean.detach();
+}
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -76,7 +84,8 @@ at::Tensor eidetic_bias(const EideticBiasInput& in) {
   if (cuts) {
     const auto cut = cut_at(log_innovation, in.there, in.cut.places);
     kept = cut.kept;
-    const auto level = cut.level.masked_fill(~cut.bites, 0);
+    auto level = cut.level.masked_fill(~cut.bites, 0);
+    if (in.cut.level_moves) level = level + moved_by(log_innovation, in.there);
     fade =
         at::log_sigmoid((log_innovation - level) / in.cut.temperature).masked_fill(~cut.bites, 0);
   }
