@@ -86,8 +86,8 @@ at::Tensor eidetic_bias(const EideticBiasInput& in) {
     kept = cut.kept;
     auto level = cut.level.masked_fill(~cut.bites, 0);
     if (in.cut.level_moves) level = level + moved_by(log_innovation, in.there);
-    fade =
-        at::log_sigmoid((log_innovation - level) / in.cut.temperature).masked_fill(~cut.bites, 0);
+    fade = at::log_sigmoid((log_innovation - level) / in.cut.temperature)
+               .masked_fill(~(cut.bites & in.there), 0);
   }
   if (!in.beta.defined()) return fade;
   // Attention weight ∝ (ε / ε̄)^β · exp(q·k/√d), ε̄ the geometric mean of what is kept.
