@@ -299,7 +299,7 @@ TEST(LibraryErrors, OfModelsAndStates) {
   const auto& path = both.folder.path();
   EXPECT_TRUE(contains(mistake([&] { api::Model("no/such/folder"); }), "must exist, got none"));
   EXPECT_TRUE(begins(mistake([&] { api::Model(path, {.threads = -1}); }), "threads: must be"));
-  EXPECT_TRUE(begins(mistake([&] { api::Model(path, {.threads = 5000}); }), "ThreadPool: threads"));
+  EXPECT_TRUE(begins(mistake([&] { api::Model(path, {.threads = 5000}); }), "threads: must be"));
   EXPECT_TRUE(contains(mistake([&] { api::Model(path, {.window = 0}); }), "window"));
   EXPECT_TRUE(contains(mistake([&] { api::Model(path, {.eidetic_tokens = -1}); }), "eidetic"));
   EXPECT_TRUE(contains(mistake([&] { (void)both.model->load(path / "none"); }), "none"));

@@ -31,8 +31,7 @@ bool spin_until(const Done& done) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  require(threads >= 1 && threads <= 4096, "ThreadPool: threads must be 1 to 4096, got {}",
-          threads);
+  require(threads >= 1 && threads <= 4096, "threads: must be from 1 to 4096, got {}", threads);
   try {
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
   } catch (...) {

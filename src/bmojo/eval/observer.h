@@ -19,7 +19,8 @@ struct Place {
   int64_t sequence = 0, column = 0, position = 0;
 };
 
-// What a layer with eidetic memory did with a run of tokens of one chunk.
+// What a layer with eidetic memory did with a run of tokens of one chunk. Position 0 begins a
+// document: what was kept before it is gone.
 struct PieceTold {
   int64_t layer = 0;
   Place first;                          // of its tokens
