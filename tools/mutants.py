@@ -1448,8 +1448,8 @@ MUTANTS = [
     ),
     Mutant(
         "added-tokens-all-raw", "data/byte_level.cpp",
-        "(token.normalized ? normalized_ : raw_).add(",
-        "raw_.add(",
+        "(token.normalized ? added.normalized : added.raw).add(",
+        "added.raw.add(",
         "data/byte_level ByteLevel.AddedTokensBeforeAndBehindTheNormaliser",
         "added tokens are looked for before the normaliser only",
     ),
