@@ -1,6 +1,7 @@
 # Everything a newcomer types. Each target sets up what it needs; a second call starts in seconds.
 #   make demo      train B'MOJO, a hybrid and Mamba of equal memory side by side: who can recall?
 #   make realization the paper's linear systems: each claim, how far off it is, and figures
+#   make chat      talk to SmolLM2, which is fetched; FLAGS="…" are those of bmojo chat
 #   make test      build, then every test (make test-fast leaves out the slow ones)
 #   make check     make lint, test and sanitize on what is committed; kept in results/check.json
 #   make engine    the engine alone, a program and a library, without torch and Python; PREFIX=DIR
@@ -9,10 +10,11 @@ SHELL := bash
 CMAKE := cmake
 BUILD := build/release
 PREFIX ?= build/engine/install
+FLAGS ?= --temperature 0.2 --top-p 0.9
 export TORCH
 
-.PHONY: all setup configured build programs engine demo realization test test-fast bench bench-full \
-  bench-train bench-engine compare format lint sanitize mutants check clean
+.PHONY: all setup configured build programs engine engine-program chat demo realization test \
+  test-fast bench bench-full bench-train bench-engine compare format lint sanitize mutants check clean
 
 all: build
 
@@ -39,6 +41,15 @@ engine:
 	@$(CMAKE) --build --preset engine
 	@$(CMAKE) --install build/engine --prefix "$(PREFIX)" >/dev/null
 	@echo "bmojo is installed in $(PREFIX)"
+
+# The program alone, as `make engine` builds it.
+engine-program:
+	@tools/setup.sh chat
+	@$(CMAKE) --preset engine --log-level=WARNING >/dev/null
+	@$(CMAKE) --build --preset engine --target bmojo
+
+chat: engine-program
+	@exec /usr/bin/python3 tools/chat.py --bin build/engine/bin $(FLAGS)
 
 demo: programs
 	@.venv/bin/python tools/demo.py --bin $(BUILD)/bin

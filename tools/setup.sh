@@ -2,14 +2,15 @@
 # Installs what the build and the tests need: Debian packages, and pinned Python packages in .venv.
 # Idempotent; when nothing is missing it only looks. `setup.sh lint` adds the tools of make lint,
 # `setup.sh fuzz` those of tools/fuzz.sh, `setup.sh peers` what llama.cpp is built with;
-# `setup.sh engine` is for the engine alone, which needs no Python. TORCH=DIR uses an existing torch
-# instead.
+# `setup.sh engine` is for the engine alone, which needs no Python, `setup.sh chat` for it and a Python
+# that fetches a model. TORCH=DIR uses an existing torch instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake make ninja-build git libfmt-dev libcli11-dev nlohmann-json3-dev libxxhash-dev
   libhwy-dev libsentencepiece-dev libutf8proc-dev)
-[ "${1:-}" = engine ] || packages+=(python3 python3-venv libgloo-dev libgtest-dev pkg-config)
+[ "${1:-}" = engine ] || packages+=(python3 python3-venv)
+[[ "${1:-}" = @(engine|chat) ]] || packages+=(libgloo-dev libgtest-dev pkg-config)
 [ "${1:-}" != lint ] || packages+=(clang-format-19 clang-tidy-19)
 [ "${1:-}" != peers ] || packages+=(libopenblas-dev pkg-config)
 [ "${1:-}" != fuzz ] || packages+=(clang-19 libclang-rt-19-dev)
@@ -41,7 +42,7 @@ if ((${#missing[@]})); then
   fi
   rm -f "$log"
 fi
-[ "${1:-}" != engine ] || exit 0
+[[ "${1:-}" != @(engine|chat) ]] || exit 0
 
 TORCH=${TORCH:-}
 if [ -n "$TORCH" ] && [ ! -e "$TORCH/lib/libtorch_cpu.so" ]; then

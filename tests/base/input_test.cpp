@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bmojo/base/error.h"
+#include "bmojo/base/file.h"
 #include "bmojo/base/nearest.h"
 #include "bmojo/base/number.h"
 #include "tests/temp_folder.h"
@@ -129,6 +130,17 @@ TEST(ParseNumber, ReadsAllOfItInBaseTen) {
     EXPECT_TRUE(begins(message_of<Error>([&] { any(text); }), "--p: must be a number, got '"));
   for (const auto* text : {"inf", "-0.1", "1.1", "1e999"})
     EXPECT_TRUE(begins(message_of<Error>([&] { any(text); }), "--p: must be from 0 to 1, got "));
+}
+
+TEST(LineReader, SaysWhenItReads) {
+  const TempFolder folder;
+  write_text(folder.path() / "lines", "a\nb\n");
+  int reads = 0;
+  LineReader reader((folder.path() / "lines").string(), [&] { ++reads; });
+  std::string line;
+  EXPECT_EQ(reads, 0);
+  while (reader.next(line)) EXPECT_EQ(reads, 1);
+  EXPECT_EQ(reads, 2);  // the end was read, too
 }
 
 }  // namespace

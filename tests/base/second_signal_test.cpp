@@ -16,6 +16,16 @@ TEST(SecondSignal, IsTheSameOneLater) {
   EXPECT_TRUE(signals.is_second(SIGTERM, 3000));
 }
 
+TEST(SecondSignal, IsAFirstOneOnceForgotten) {
+  SecondSignal signals;
+  EXPECT_FALSE(signals.is_second(SIGINT, 1000));
+  EXPECT_FALSE(signals.is_second(SIGTERM, 1000));
+  signals.forget(SIGINT);
+  EXPECT_FALSE(signals.is_second(SIGINT, 5000));
+  EXPECT_TRUE(signals.is_second(SIGTERM, 5000));
+  EXPECT_TRUE(signals.is_second(SIGINT, 6000));
+}
+
 TEST(SecondSignal, HasAClock) {
   SecondSignal signals;
   EXPECT_FALSE(signals.is_second(SIGRTMAX));

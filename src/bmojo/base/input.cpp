@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "bmojo/base/descriptor.h"
 
@@ -55,17 +56,19 @@ std::string read_text(const std::filesystem::path& path, size_t limit) {
   return text;
 }
 
-LineReader::LineReader(const std::string& path)
+LineReader::LineReader(const std::string& path, std::function<void()> before_reading)
     : subject_(shown(path)),
       descriptor_(path == "-" ? open_standard_input()
                               : open_regular(path, "; give - and pipe it in")),
-      buffer_(size_t{1} << 16) {}
+      buffer_(size_t{1} << 16),
+      before_reading_(std::move(before_reading)) {}
 
 LineReader::~LineReader() {
   if (descriptor_ != STDIN_FILENO) ::close(descriptor_);
 }
 
 bool LineReader::fill() {
+  if (before_reading_) before_reading_();
   rest_ = {buffer_.data(), read_some(descriptor_, buffer_.data(), buffer_.size(), subject_)};
   return !rest_.empty();
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,8 @@ class LineReader {
  public:
   static constexpr size_t kMaxLineBytes = size_t{64} << 20;
 
-  explicit LineReader(const std::string& path);
+  // before_reading() is called before each read that may have to wait.
+  explicit LineReader(const std::string& path, std::function<void()> before_reading = {});
   ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
@@ -37,6 +39,7 @@ class LineReader {
   size_t number_ = 0;
   std::vector<char> buffer_;
   std::string_view rest_;  // of the buffer
+  std::function<void()> before_reading_;
 };
 
 // What a file that begins like this is, where that is a known mix-up, and the remedy: "a Git LFS

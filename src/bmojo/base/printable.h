@@ -31,6 +31,21 @@ inline std::string printable(std::string_view text, size_t limit = std::string_v
   return cut ? out + "…" : out;
 }
 
+// Text as it comes, for people who watch: nobody else may move their cursor. Control characters but
+// line breaks and tabs become question marks. It must not be cut within a character.
+inline std::string watchable(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    const bool is_c1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;
+    const bool is_c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    out += is_c0 || is_c1 ? '?' : text[i];
+    i += is_c1;
+  }
+  return out;
+}
+
 inline std::string in_quotes(std::string_view text) { return "'" + printable(text, 80) + "'"; }
 
 }  // namespace bmojo::base

@@ -20,6 +20,9 @@ class SecondSignal {
     return now - first > kEcho;
   }
 
+  // The next one is a first one again.
+  void forget(int signal) { heard_at_[static_cast<size_t>(signal)] = 0; }
+
  private:
   // Since the machine has started, and never 0.
   static int64_t milliseconds() {

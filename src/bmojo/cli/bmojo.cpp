@@ -69,7 +69,8 @@ int run_bmojo(int argc, char** argv) {
   return run(argc, argv, "bmojo",
              {add_config_verb, add_init_verb, add_inspect_verb, add_import_verb, add_export_verb,
               add_tokenize_verb, add_task_verb, add_score_verb, add_eval_verb, add_generate_verb,
-              add_bench_verb, add_explain_verb, add_sweep_verb, add_plot_verb, list_torch_verbs},
+              add_chat_verb, add_bench_verb, add_explain_verb, add_sweep_verb, add_plot_verb,
+              list_torch_verbs},
              torch);
 }
 

@@ -250,6 +250,11 @@ void defer_interrupts() { deferred = 1; }
 
 int interrupted_by() { return received; }
 
+void forget_interrupt(int signal) {
+  second_signal.forget(signal);
+  if (received == signal) received = 0;
+}
+
 void check_interrupted() {
   if (received != 0) throw Interrupted{received};
 }

@@ -46,7 +46,8 @@ struct Exit {
 void end_with_130();  // from here on, whichever signal it is
 void defer_interrupts();
 void check_interrupted();
-int interrupted_by();  // the signal that waits, or 0
+int interrupted_by();               // the signal that waits, or 0
+void forget_interrupt(int signal);  // it was for what is over now; the next one is a first one
 
 // A flag with a number, in base 10.
 template <typename Number>

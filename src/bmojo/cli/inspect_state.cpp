@@ -140,14 +140,14 @@ void print_layer(const Layer& layer, int64_t number, bool has_text) {
   }
 }
 
-void print_state(const infer::Snapshot& snapshot, const std::string& path,
+void print_state(const infer::Snapshot& snapshot, const StateName& name,
                  const std::vector<Layer>& layers, bool has_text) {
   const auto& [origin, state, logits, sampler] = snapshot;
-  print_row("state", path);
+  print_row("state", name.text);
   print_row("model", model_text(origin.config));
   print_row("weights", origin.digest);
   print_row("position", fmt::format("{} tokens read", base::grouped(state.position)));
-  print_row("file", fmt::format("{} B", base::grouped(static_cast<int64_t>(fs::file_size(path)))));
+  if (name.file_bytes) print_row("file", fmt::format("{} B", base::grouped(*name.file_bytes)));
   if (const int64_t growth = growth_of(origin.config); growth > 0)
     print_row("",
               fmt::format("the window is unlimited and adds {} B a token", base::grouped(growth)));
@@ -157,14 +157,14 @@ void print_state(const infer::Snapshot& snapshot, const std::string& path,
     print_layer(layers[i], static_cast<int64_t>(i), has_text);
 }
 
-base::Json state_json(const infer::Snapshot& snapshot, const std::string& path,
+base::Json state_json(const infer::Snapshot& snapshot, const StateName& name,
                       const std::vector<Layer>& layers) {
   const auto& [origin, state, logits, sampler] = snapshot;
   base::Json list = base::Json::array();
   for (const auto& layer : layers) list.push_back(layer_json(layer));
   return {{"kind", "state"},
           {"position", state.position},
-          {"bytes", fs::file_size(path)},
+          {"bytes", name.file_bytes ? base::Json(*name.file_bytes) : base::Json(nullptr)},
           {"digest", origin.digest},
           {"weight_type", origin.type == kernels::WeightType::bf16 ? "bf16" : "f32"},
           {"window_bytes_per_token", growth_of(origin.config)},
@@ -192,11 +192,17 @@ void inspect_state(const std::string& path, const std::string& model, bool json)
                   base::printable(snapshot.origin.digest, 80), digest);
     tokenizer = data::tokenizer_of(folder, snapshot.origin.config.vocab_size);
   }
+  const auto bytes = static_cast<int64_t>(fs::file_size(path));
+  show_state(snapshot, {path, bytes}, tokenizer.get(), json);
+}
+
+void show_state(const infer::Snapshot& snapshot, const StateName& name,
+                const data::Tokenizer* tokenizer, bool json) {
   std::vector<Layer> layers;
   for (int64_t i = 0; i < snapshot.origin.config.num_layers; ++i)
-    layers.push_back(describe(snapshot, i, tokenizer.get()));
-  if (json) return print_json(state_json(snapshot, path, layers));
-  print_state(snapshot, path, layers, tokenizer != nullptr);
+    layers.push_back(describe(snapshot, i, tokenizer));
+  if (json) return print_json(state_json(snapshot, name, layers));
+  print_state(snapshot, name, layers, tokenizer != nullptr);
 }
 
 }  // namespace bmojo::cli

@@ -6,6 +6,7 @@ namespace bmojo::cli {
 
 // The torch-free verbs, one file each.
 void add_bench_verb(CLI::App& app);
+void add_chat_verb(CLI::App& app);
 void add_config_verb(CLI::App& app);
 void add_init_verb(CLI::App& app);
 void add_inspect_verb(CLI::App& app);

@@ -44,7 +44,14 @@ class ByteLevel final : public Tokenizer {
     json_ = std::move(json);
   }
 
-  std::vector<int32_t> encode(std::string_view text) const override;
+  std::vector<int32_t> encode(std::string_view text) const override { return encode(text, all_); }
+  std::vector<int32_t> encode_ordinary(std::string_view text) const override {
+    return encode(text, unspecial_);
+  }
+  int32_t special_id(std::string_view text) const override {
+    const auto found = special_ids_.find(std::string(text));
+    return found == special_ids_.end() ? -1 : found->second;
+  }
   std::vector<int32_t> encode_rest(std::string_view text) const override {
     base::require(cuttable_ && is_cut_before(text.empty() ? '\0' : text.front()),
                   "encode_rest: text must begin at a cut, got {}", base::in_quotes(text));
@@ -64,9 +71,13 @@ class ByteLevel final : public Tokenizer {
     Bpe::Cache words;
     std::string normalized;
   };
+  struct Added {
+    AddedTokens raw, normalized;  // looked for before the normaliser, and behind it
+  };
 
   ByteLevel(ByteLevelSpec spec, const std::string& subject);
   void read_added(const ByteLevelSpec& spec, const std::string& subject);
+  std::vector<int32_t> encode(std::string_view text, const Added& added) const;
   static bool is_cut_before(char c) { return c == ' ' || c == '\n'; }
   bool is_cut_behind(std::string_view text) const;
   void encode_words(std::string_view text, Work& work, std::vector<int32_t>& ids) const;
@@ -76,7 +87,8 @@ class ByteLevel final : public Tokenizer {
   std::string json_, digest_;
   std::vector<std::string> texts_;  // what each id gives back
   std::optional<Bpe> bpe_;
-  AddedTokens raw_, normalized_;  // looked for before the normaliser, and behind it
+  Added all_, unspecial_;
+  std::unordered_map<std::string, int32_t> special_ids_;
   bool nfc_;
   Splitter splitter_;
   int32_t end_ = -1;
@@ -115,7 +127,14 @@ void ByteLevel::read_added(const ByteLevelSpec& spec, const std::string& subject
       std::string buffer;
       const bool normalizes = nfc_ && token.normalized;
       const auto text = normalizes ? to_nfc(token.text, buffer) : std::string_view(token.text);
-      (token.normalized ? normalized_ : raw_).add(text, token.id);
+      const auto add_to = [&](Added& added) {
+        (token.normalized ? added.normalized : added.raw).add(text, token.id);
+      };
+      add_to(all_);
+      if (special)
+        special_ids_.emplace(token.text, token.id);
+      else
+        add_to(unspecial_);
       for (size_t i = 1; i < text.size(); ++i)  // a cut would go through it
         cuttable_ = cuttable_ && !(is_cut_before(text[i]) && is_cut_behind(text.substr(0, i)));
       const auto id = static_cast<size_t>(token.id);
@@ -141,7 +160,7 @@ std::unique_ptr<ByteLevel::Work> ByteLevel::take_work() const {
   return work;
 }
 
-std::vector<int32_t> ByteLevel::encode(std::string_view text) const {
+std::vector<int32_t> ByteLevel::encode(std::string_view text, const Added& added) const {
   constexpr size_t kMost = size_t{1} << 31;  // places within a word are counted in 32 bits
   base::require(text.size() <= kMost,
                 "text: must have a place to cut it within {} bytes for this tokenizer, got none",
@@ -152,11 +171,11 @@ std::vector<int32_t> ByteLevel::encode(std::string_view text) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3);
   for (size_t at = 0; at < text.size();) {
-    const auto raw = raw_.find(text, at);
+    const auto raw = added.raw.find(text, at);
     auto piece = text.substr(at, raw.begin - at);
     if (nfc_) piece = to_nfc(piece, work->normalized);
     for (size_t from = 0; from < piece.size();) {
-      const auto match = normalized_.find(piece, from);
+      const auto match = added.normalized.find(piece, from);
       encode_words(piece.substr(from, match.begin - from), *work, ids);
       if (match.id >= 0) ids.push_back(match.id);
       from = match.end;

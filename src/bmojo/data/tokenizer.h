@@ -28,6 +28,11 @@ class Tokenizer {
 
   // The ids of a whole text; neither a beginning nor an end is marked.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // The same of text in which nothing marks anything: special tokens that are written in it count
+  // as the characters they are written with.
+  virtual std::vector<int32_t> encode_ordinary(std::string_view text) const { return encode(text); }
+  // The id of a special token that encode() knows by its text, or -1.
+  virtual int32_t special_id(std::string_view /*text*/) const { return -1; }
   // Ids that mark something (the end of a document) give no text. Error for an id outside the
   // vocabulary.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;

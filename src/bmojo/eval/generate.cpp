@@ -131,7 +131,8 @@ Generated generate(const LanguageModel& model, Continuation& from, const Generat
     remember(from.recent, reading.ids);
     model.forward({&reading, 1}, hidden.data());
     model.logits(hidden.data(), 1, from.logits.data());
-    if (id == model.config().eos_token_id && !options.ignore_eos) {
+    const bool is_eos = id == model.config().eos_token_id && !options.ignore_eos;
+    if (is_eos || std::ranges::find(options.ends, id) != options.ends.end()) {
       out.finish = "eos";
       break;
     }

@@ -20,7 +20,8 @@ inline constexpr int64_t kMaxTokens = int64_t{1} << 40, kMaxLogprobs = int64_t{1
 struct GenerateOptions {
   int64_t max_tokens = 32;
   kernels::Sampling sampling;
-  std::vector<std::string> stop;  // texts that end it; they are not part of the result
+  std::vector<std::string> stop;   // texts that end it; they are not part of the result
+  std::vector<int64_t> ends = {};  // ids that end it as the end-of-sequence token does
   bool ignore_eos = false;
   int64_t num_logprobs = 0;               // alternatives to tell of each token
   std::function<bool()> is_stopped = {};  // asked before each token: true ends the text there

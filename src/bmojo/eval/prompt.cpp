@@ -116,21 +116,30 @@ void read_prompt(const LanguageModel& model, std::span<const int64_t> ids, Conti
   read_together(model, {&prompt, 1}, between_parts);
 }
 
+void require_utf8(std::string_view text, const std::string& subject) {
+  const auto fault = data::find_utf8_fault(text);
+  base::require(fault.at == text.size(), "{}: must be UTF-8, got other bytes at {}", subject,
+                fault.at);
+}
+
 std::vector<int64_t> further_ids(const data::Tokenizer& tokenizer, std::string_view text,
                                  const std::string& subject) {
   base::require(!text.empty(), "{}: must hold at least one character, got none", subject);
-  const auto fault = data::find_utf8_fault(text);
-  base::require(fault.at == text.size() || tokenizer.name() == "bytes",
-                "{}: must be UTF-8, got other bytes at {}", subject, fault.at);
+  if (tokenizer.name() != "bytes") require_utf8(text, subject);
   const auto ids = tokenizer.encode(text);
   return {ids.begin(), ids.end()};
+}
+
+void mark_beginning(const model::Config& config, const data::Tokenizer& tokenizer,
+                    std::vector<int64_t>& ids) {
+  if (config.bos_token_id >= 0 && tokenizer.name() == "sentencepiece")
+    ids.insert(ids.begin(), config.bos_token_id);
 }
 
 std::vector<int64_t> prompt_ids(const model::Config& config, const data::Tokenizer& tokenizer,
                                 std::string_view text, const std::string& subject) {
   auto ids = further_ids(tokenizer, text, subject);
-  if (config.bos_token_id >= 0 && tokenizer.name() == "sentencepiece")
-    ids.insert(ids.begin(), config.bos_token_id);
+  mark_beginning(config, tokenizer, ids);
   return ids;
 }
 

@@ -34,6 +34,14 @@ void read_together(const LanguageModel& model, std::span<const Prompt> prompts,
 void read_prompt(const LanguageModel& model, std::span<const int64_t> ids, Continuation& from,
                  const std::function<void()>& between_parts = {});
 
+// Error, naming `subject`, where a text is not UTF-8.
+void require_utf8(std::string_view text, const std::string& subject);
+
+// Puts the token that begins a document before the ids of one, for tokenizers that have such a
+// token.
+void mark_beginning(const model::Config& config, const data::Tokenizer& tokenizer,
+                    std::vector<int64_t>& ids);
+
 // The ids of a text that begins a document. `subject` names it in errors: it must be UTF-8, unless
 // tokens are bytes, and not empty.
 std::vector<int64_t> prompt_ids(const model::Config& config, const data::Tokenizer& tokenizer,

@@ -42,17 +42,20 @@ void NativeLanguageModel::read_on(std::span<const eval::Reading> readings, float
   model_->forward(inputs, hidden, observer);
 }
 
+Snapshot NativeLanguageModel::snapshot(const eval::Continuation& from) const {
+  return {.origin = {digest_(), model_->type(), config()},
+          .state = static_cast<const StateMemory*>(from.memory.get())->state,
+          .logits = from.logits,
+          .sampler = {.seed = from.seed,
+                      .counter = static_cast<uint64_t>(from.memory->position()),
+                      .recent = from.recent,
+                      .pending_utf8 = from.pending_utf8,
+                      .pending_stop = from.pending_stop}};
+}
+
 void NativeLanguageModel::save(const eval::Continuation& from,
                                const std::filesystem::path& path) const {
-  save_snapshot({.origin = {digest_(), model_->type(), config()},
-                 .state = static_cast<const StateMemory*>(from.memory.get())->state,
-                 .logits = from.logits,
-                 .sampler = {.seed = from.seed,
-                             .counter = static_cast<uint64_t>(from.memory->position()),
-                             .recent = from.recent,
-                             .pending_utf8 = from.pending_utf8,
-                             .pending_stop = from.pending_stop}},
-                path);
+  save_snapshot(snapshot(from), path);
 }
 
 eval::Continuation NativeLanguageModel::load(const std::filesystem::path& path) const {

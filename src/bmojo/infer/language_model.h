@@ -7,6 +7,7 @@
 
 #include "bmojo/eval/language_model.h"
 #include "bmojo/infer/model.h"
+#include "bmojo/infer/snapshot.h"
 #include "bmojo/model/checkpoint.h"
 
 namespace bmojo::infer {
@@ -43,6 +44,8 @@ class NativeLanguageModel : public eval::LanguageModel {
   void parallel(int64_t n, const base::FunctionRef<void(int64_t)>& task) const override {
     model_->pool().run(n, task);
   }
+  // What save() writes.
+  Snapshot snapshot(const eval::Continuation& from) const;
   void save(const eval::Continuation& from, const std::filesystem::path& path) const override;
   eval::Continuation load(const std::filesystem::path& path) const override;
 

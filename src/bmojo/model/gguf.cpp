@@ -15,6 +15,7 @@
 #include "bmojo/model/gguf_header.h"
 #include "bmojo/model/gguf_tokenizer.h"
 #include "bmojo/model/tensors.h"
+#include "bmojo/model/tokenizer_files.h"
 
 namespace bmojo::model {
 namespace fs = std::filesystem;

@@ -6,8 +6,6 @@
 
 namespace bmojo::model {
 
-inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
-
 // What a file holds of a tokenizer, as the files of a checkpoint. Either may be empty.
 struct GgufTokenizer {
   std::string json;           // tokenizer.json

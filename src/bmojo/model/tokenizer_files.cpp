@@ -9,9 +9,9 @@ namespace {
 constexpr size_t kMostBytes = size_t{1} << 30;
 
 bool is_tokenizer_file(const std::string& name) {
-  return name.starts_with("tokenizer.") || name == "tokenizer_config.json" ||
+  return name.starts_with("tokenizer.") || name == kTokenizerConfigFile ||
          name == "special_tokens_map.json" || name == "vocab.json" || name == "merges.txt" ||
-         name == "chat_template.jinja";
+         name == kChatTemplateFile;
 }
 
 }  // namespace
