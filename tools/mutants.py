@@ -1230,8 +1230,8 @@ MUTANTS = [
     ),
     Mutant(
         "eval-of-the-token-read", "eval/evaluate.cpp",
-        "hidden + some[i].place * D",
-        "hidden + some[0].place * D",
+        "due.push_back({hidden + i * D, target});",
+        "due.push_back({hidden + out[0].place * D, target});",
         "eval/evaluate Evaluate.CountsWhatAPlainReaderCounts",
         "every answer is scored by the first one's logits",
     ),
