@@ -355,7 +355,7 @@ def test_suites_and_files_that_are_not_there(bmojo, model, piqa, tmp_path):
                                                                        f"{tmp_path}/empty")
 
 
-def test_flags_that_do_not_fit(bmojo, model, small, piqa, tmp_path):
+def test_flags_that_do_not_fit(bmojo, model, small, pieces, piqa, tmp_path):
     def refused(*flags):
         return bmojo("eval", "--model", model, *flags, code=2)
 
@@ -369,6 +369,9 @@ def test_flags_that_do_not_fit(bmojo, model, small, piqa, tmp_path):
         "bmojo: --max-length: cuts documents, got --suite piqa")
     assert refusal(bmojo, small, "piqa", piqa) == (
         "bmojo: --suite: needs a tokenizer, got none in the model's folder")
+    shutil.copy(pieces / "tokenizer.model", small)
+    assert re.match("bmojo: the model's tokenizer: vocabulary must be at most the model's = 40, got \\d+$",
+                    refusal(bmojo, small, "piqa", piqa))
     assert "--limit: must be from 1" in refusal(bmojo, model, "piqa", piqa, "--limit", 0)
 
 
