@@ -1287,7 +1287,7 @@ MUTANTS = [
     Mutant(
         "items-of-another-model", "cli/items_file.cpp",
         "check_header(line, header, where);",
-        "",
+        "check_header(line, base::Json::object(), where);",
         "cli/suite test_results_of_something_else_are_refused",
         "results of another model are gone on with",
     ),

@@ -194,6 +194,13 @@ def test_windows_of_a_document_begin_anew(bmojo, model, tmp_path):
     pairs = [("", "abcd"), ("d", "efgh"), ("fgh", "ij")]
     expected = sum(own for own, _ in scored(bmojo, model, pairs, tmp_path))
     assert line["log_likelihoods"] == [pytest.approx(expected, rel=1e-9)] and line["tokens"] == [10]
+    # Windows of several documents are read together, in parts that end within a document.
+    jsonl(tmp_path / "wikitext.jsonl", *({"page": text[:length]} for length in (10, 3, 9, 4)))
+    whole = items_of(bmojo, model, "wikitext", tmp_path, tmp_path / "a", "--max-length", 4)
+    assert whole[1][0] == line
+    for batch in (1, 2, 3):
+        path = tmp_path / f"batch{batch}"
+        assert items_of(bmojo, model, "wikitext", tmp_path, path, "--max-length", 4, "--batch", batch) == whole
 
 
 @pytest.fixture

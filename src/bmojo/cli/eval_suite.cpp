@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "bmojo/base/digest.h"
 #include "bmojo/base/error.h"
@@ -39,6 +40,34 @@ base::Json header_of(const EngineChoice& choice, const SuiteOptions& options,
           {"weights", model.weight_type()},
           {"engine", choice.engine},
           {"max_length", options.max_length}};
+}
+
+// Reads `batch` items at once, or windows of documents: an item may have any number of them.
+std::vector<eval::Answers> ask(const eval::LanguageModel& model, const data::Tokenizer& tokenizer,
+                               eval::Question kind, std::span<const eval::Item> items,
+                               const SuiteOptions& options, size_t batch) {
+  std::vector<std::vector<eval::Asked>> groups;
+  std::vector<size_t> of;  // the item of each
+  for (size_t i = 0; i < items.size(); ++i) {
+    auto asked = eval::questions(items[i], kind, model.config(), tokenizer, options.max_length);
+    if (kind == eval::Question::document)
+      for (auto& window : asked) groups.push_back({std::move(window)});
+    else
+      groups.push_back(std::move(asked));
+    of.resize(groups.size(), i);
+  }
+  std::vector<std::vector<eval::Likelihood>> got(items.size());
+  for (size_t from = 0; from < groups.size(); from += batch) {
+    const auto some = std::span(groups).subspan(from, std::min(batch, groups.size() - from));
+    const auto answers = eval::likelihoods(model, some, check_interrupted);
+    for (size_t i = 0; i < some.size(); ++i) {
+      auto& own = got[of[from + i]];
+      own.insert(own.end(), answers[i].begin(), answers[i].end());
+    }
+  }
+  std::vector<eval::Answers> out;
+  for (auto& own : got) out.push_back(eval::answers_of(kind, std::move(own)));
+  return out;
 }
 
 base::Json to_json(const std::vector<eval::Measured>& measures) {
@@ -83,19 +112,16 @@ void print(const eval::SuiteData& data, std::span<const eval::Answers> answers, 
 }  // namespace
 
 void add_suite_flags(CLI::App& verb, SuiteOptions& options) {
-  std::vector<std::string_view> names;
-  for (const auto& suite : eval::suites()) names.push_back(suite.name);
-  verb.add_option("--suite", options.name, fmt::format("A known suite: {}", fmt::join(names, ", ")))
+  verb.add_option("--suite", options.name, "A known suite, such as lambada or hellaswag")
       ->option_text("NAME");
   verb.add_option("--suite-data", options.data, "Its file, or the folder that holds it")
       ->option_text("PATH");
-  verb.add_option("--items", options.items,
-                  "Keep a suite's results item by item; goes on with them")
+  verb.add_option("--items", options.items, "Keep its results item by item, and go on with them")
       ->option_text("F.jsonl");
-  add_number(verb, {"--limit", "The first items of a suite's file", 1, int64_t{1} << 40, "N [all]"},
+  add_number(verb, {"--limit", "The first items of a suite", 1, int64_t{1} << 40, "N [all]"},
              options.limit);
   add_number(verb,
-             {"--max-length", "Tokens of a document read at once, each window from nothing", 1,
+             {"--max-length", "Tokens of a suite's document that are read at once", 1,
               int64_t{1} << 40, "N [all]"},
              options.max_length);
 }
@@ -120,7 +146,9 @@ void eval_suite(const EngineChoice& choice, const Common& common, const SuiteOpt
   size_t most = 1;  // texts of an item
   for (const auto& item : data.items) most = std::max(most, item.choices.size());
   auto sized = choice;
-  sized.sequences = std::min(batch, std::ssize(data.items)) * static_cast<int64_t>(most);
+  sized.sequences = batch;
+  if (suite.question != eval::Question::document)
+    sized.sequences = std::min(batch, std::ssize(data.items)) * static_cast<int64_t>(most);
   const auto model = open_model(sized, common.threads);
   const auto tokenizer = tokenizer_for(model::checkpoint_folder(choice.model), model->config());
   ItemsFile file(
@@ -132,13 +160,11 @@ void eval_suite(const EngineChoice& choice, const Common& common, const SuiteOpt
   while (answers.size() < data.items.size()) {
     const size_t first = answers.size(),
                  count = std::min(static_cast<size_t>(batch), data.items.size() - first);
-    std::vector<std::vector<eval::Asked>> asked;
-    for (size_t i = 0; i < count; ++i)
-      asked.push_back(eval::questions(data.items[first + i], suite.question, model->config(),
-                                      *tokenizer, options.max_length));
-    for (auto& got : eval::likelihoods(*model, asked, check_interrupted))
-      answers.push_back(eval::answers_of(suite.question, std::move(got)));
-    file.add(first, std::span(answers).subspan(first));
+    const auto more =
+        ask(*model, *tokenizer, suite.question, std::span(data.items).subspan(first, count),
+            options, static_cast<size_t>(batch));
+    answers.insert(answers.end(), more.begin(), more.end());
+    file.add(first, more);
     progress.update(std::ssize(answers), std::ssize(data.items));
   }
   print(data, answers, common.json);

@@ -64,8 +64,6 @@ std::vector<fs::path> files_of(const Suite& suite, const fs::path& path) {
 
 }  // namespace
 
-std::span<const Suite> suites() { return kSuites; }
-
 const Suite& find_suite(std::string_view name) {
   const auto at = std::ranges::find(kSuites, name, &Suite::name);
   if (at != kSuites.end()) return *at;

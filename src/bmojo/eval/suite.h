@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,7 +48,6 @@ struct Suite {
   void (*read)(const std::filesystem::path& file, size_t limit, std::vector<Item>& items) = nullptr;
 };
 
-std::span<const Suite> suites();
 // Error with the nearest name where there is no such suite.
 const Suite& find_suite(std::string_view name);
 
