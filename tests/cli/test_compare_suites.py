@@ -88,3 +88,14 @@ def test_words_are_compared_by_whether_they_are_the_likeliest():
 def test_what_lm_eval_says_must_follow_from_its_numbers():
     with pytest.raises(compare_suites.Failed, match="acc_norm does not follow"):
         compared(ours(-1, -3), sample((-1.0, False), (-3.0, False), acc=1.0, acc_norm=0.0))
+
+
+def test_the_committed_comparison_holds():
+    facts = json.loads((ROOT / "results/suites.json").read_text())
+    rows, suites = facts["outcomes"], list(compare_suites.SUITES)
+    asked = suites if facts["command"] == "make compare-suites" else facts["command"].split("--only ")[1].split()
+    assert [row["suite"] for row in rows] == asked and set(asked) <= set(suites)
+    for row in rows:
+        assert row["items"] == compare_suites.ITEMS and compare_suites.is_equal(row), row
+    page = (ROOT / "docs/evaluation.md").read_text()
+    assert "\n".join(compare_suites.table(rows)) in page and facts["commit"] in page
