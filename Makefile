@@ -14,7 +14,8 @@ FLAGS ?= --temperature 0.2 --top-p 0.9
 export TORCH
 
 .PHONY: all setup configured build programs engine engine-program chat demo realization test \
-  test-fast bench bench-full bench-train bench-engine compare format lint sanitize mutants check clean
+  test-fast bench bench-full bench-train bench-engine compare compare-suites format lint sanitize \
+  mutants check clean
 
 all: build
 
@@ -89,6 +90,10 @@ bench-engine: programs
 compare: programs
 	@BMOJO_BIN=$(BUILD)/bin OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -p no:cacheprovider \
 	  tests/cli/test_hugging_face.py
+
+# Suites beside lm-evaluation-harness, item by item; it is installed here the first time.
+compare-suites: programs
+	@.venv/bin/python tools/compare_suites.py --bin $(BUILD)/bin
 
 SOURCES := $(shell find include src tests bench examples -name "*.cpp" -o -name "*.h")
 

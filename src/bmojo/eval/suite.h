@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Questions of known suites in one common form. Texts are put together as lm-evaluation-harness
+// 0.4.13 does; docs/evaluation.md describes the files.
+
+namespace bmojo::eval {
+
+// What is asked: the likeliest of some continuations, whether a continuation is the likeliest of
+// all, or how likely a document is as a whole.
+enum class Question { choice, last_word, document };
+
+struct Choice {
+  std::string context, continuation;
+};
+
+struct Item {
+  std::string where;  // FILE:LINE
+  size_t part = 0;
+  std::vector<Choice> choices = {};  // one where nothing is chosen
+  int64_t gold = 0;                  // of the choices
+  // Of a document, as it stood in its file.
+  int64_t num_words = 0, num_bytes = 0;
+};
+
+struct Suite;
+
+// Parts are files: BLiMP has one for each of its paradigms.
+struct SuiteData {
+  const Suite* suite = nullptr;
+  std::vector<std::string> parts = {};
+  std::vector<Item> items = {};
+};
+
+struct Suite {
+  std::string_view name, title;
+  Question question = Question::choice;
+  // Whether choices differ in length for reasons of their own, so that they are also compared by
+  // the character and by the byte.
+  bool is_normed = false;
+  bool has_parts = false;
+  // Adds a file's items, at most `limit`.
+  void (*read)(const std::filesystem::path& file, size_t limit, std::vector<Item>& items) = nullptr;
+};
+
+// Error with the nearest name where there is no such suite.
+const Suite& find_suite(std::string_view name);
+
+// `path` is the suite's file, or a folder that holds it under a name that begins like the suite's.
+// At most `limit` items of each file. Error naming file and line where data are malformed.
+SuiteData read_suite(const Suite& suite, const std::filesystem::path& path, size_t limit);
+
+}  // namespace bmojo::eval

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "bmojo/eval/suite.h"
+
+namespace bmojo::eval {
+
+// The readers of Suite::read.
+void read_lambada(const std::filesystem::path& file, size_t limit, std::vector<Item>& items);
+void read_hellaswag(const std::filesystem::path& file, size_t limit, std::vector<Item>& items);
+void read_piqa(const std::filesystem::path& file, size_t limit, std::vector<Item>& items);
+void read_arc(const std::filesystem::path& file, size_t limit, std::vector<Item>& items);
+void read_winogrande(const std::filesystem::path& file, size_t limit, std::vector<Item>& items);
+void read_blimp(const std::filesystem::path& file, size_t limit, std::vector<Item>& items);
+void read_wikitext(const std::filesystem::path& file, size_t limit, std::vector<Item>& items);
+
+}  // namespace bmojo::eval
