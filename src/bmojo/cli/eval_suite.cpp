@@ -9,7 +9,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/items_file.h"
-#include "bmojo/data/tokenizer.h"
+#include "bmojo/cli/writing.h"
 #include "bmojo/eval/suite.h"
 #include "bmojo/eval/suite_score.h"
 #include "bmojo/eval/suite_tokens.h"
@@ -17,16 +17,6 @@
 
 namespace bmojo::cli {
 namespace {
-
-std::unique_ptr<data::Tokenizer> tokenizer_for(const std::filesystem::path& folder,
-                                               const model::Config& config) {
-  auto tokenizer = data::tokenizer_of(folder, config.vocab_size);
-  base::require(tokenizer != nullptr, "--suite: needs a tokenizer, got none in the model's folder");
-  base::require(tokenizer->vocab_size() <= config.vocab_size,
-                "the model's tokenizer: vocabulary must be at most the model's = {}, got {}",
-                config.vocab_size, tokenizer->vocab_size());
-  return tokenizer;
-}
 
 // Whatever the log-likelihoods depend on.
 base::Json header_of(const EngineChoice& choice, const SuiteOptions& options,
@@ -150,7 +140,8 @@ void eval_suite(const EngineChoice& choice, const Common& common, const SuiteOpt
   if (suite.question != eval::Question::document)
     sized.sequences = std::min(batch, std::ssize(data.items)) * static_cast<int64_t>(most);
   const auto model = open_model(sized, common.threads);
-  const auto tokenizer = tokenizer_for(model::checkpoint_folder(choice.model), model->config());
+  const auto tokenizer = tokenizer_for(Writing(), choice.model, model->config());
+  base::require(tokenizer != nullptr, "--suite: needs a tokenizer, got none in the model's folder");
   ItemsFile file(
       options.items,
       options.items.empty() ? base::Json() : header_of(choice, options, *model, *tokenizer), data);
