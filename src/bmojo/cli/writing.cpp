@@ -83,8 +83,8 @@ void stream_text(std::string_view text) {
   const auto shown = base::watchable(text);
   for (std::string_view rest = shown; !rest.empty();) {
     const ssize_t count = ::write(STDOUT_FILENO, rest.data(), rest.size());
+    if (count < 0 && interrupted_by() != 0) return;  // it may have gone, or stand still
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && interrupted_by() != 0) return;  // the terminal has gone; a state may be saved
     if (count < 0)
       throw base::RunError(fmt::format("stdout: writing failed: {}", std::strerror(errno)));
     rest.remove_prefix(static_cast<size_t>(count));

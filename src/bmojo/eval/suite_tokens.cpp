@@ -23,7 +23,7 @@ Asked question(const Choice& choice, const model::Config& config, const data::To
   if (context.empty()) {
     asked.continuation = further_ids(tokenizer, whole, where);
     asked.context = {first_token(config, tokenizer)};
-    if (asked.continuation[0] == asked.context[0])
+    if (!asked.continuation.empty() && asked.continuation[0] == asked.context[0])
       asked.continuation.erase(asked.continuation.begin());
   } else {
     asked.context = prompt_ids(config, tokenizer, context, where);
@@ -31,6 +31,7 @@ Asked question(const Choice& choice, const model::Config& config, const data::To
     const auto count = std::min(asked.context.size(), ids.size());
     asked.continuation.assign(ids.begin() + static_cast<int64_t>(count), ids.end());
   }
+  base::require(!asked.context.empty(), "{}: context must have a token, got none", where);
   base::require(!asked.continuation.empty(),
                 "{}: continuation must add a token to its context, got none", where);
   return asked;
@@ -54,9 +55,11 @@ std::vector<Asked> windows(const Ids& ids, int64_t first, int64_t max_length) {
 
 std::vector<Asked> questions(const Item& item, Question kind, const model::Config& config,
                              const data::Tokenizer& tokenizer, int64_t max_length) {
-  if (kind == Question::document)
-    return windows(prompt_ids(config, tokenizer, item.choices[0].continuation, item.where),
-                   first_token(config, tokenizer), max_length);
+  if (kind == Question::document) {
+    const auto ids = prompt_ids(config, tokenizer, item.choices[0].continuation, item.where);
+    base::require(!ids.empty(), "{}: page must have a token, got none", item.where);
+    return windows(ids, first_token(config, tokenizer), max_length);
+  }
   std::vector<Asked> out;
   for (const auto& choice : item.choices)
     out.push_back(question(choice, config, tokenizer, item.where));
