@@ -35,12 +35,13 @@ std::string_view strip_end(std::string_view text) {
 }
 
 std::string_view strip(std::string_view text) {
-  while (!text.empty()) {
-    const auto [code, size] = character_at(text.data());
+  size_t at = 0;
+  while (at < text.size()) {
+    const auto [code, size] = character_at(text.data() + at);
     if (!is_space(code)) break;
-    text.remove_prefix(size);
+    at += size;
   }
-  return strip_end(text);
+  return strip_end(text.substr(at));
 }
 
 int64_t count_words(std::string_view text) {
