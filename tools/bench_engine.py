@@ -20,7 +20,7 @@ import engine_peers
 from bench import Budget
 from engine_alone import (LONG, bandwidth, batch_ratios, best_limits, goals, measure_bmojo,
                           start_ups)
-from engine_cases import CASES, THREADS, Engines, kinds, rows_of, speed
+from engine_cases import CASES, ROUNDS, THREADS, Engines, kinds, rows_of, speed
 from engine_report import is_of_a_goal, markdown
 from measure import ROOT, Failed, bootstrap, commit, end_with_children, machine, run
 
@@ -169,14 +169,14 @@ def main():
     parser.add_argument("--bin", default=ROOT / "build/release/bin", help="folder of the programs")
     parser.add_argument("--out", type=Path, default=ROOT / "results")
     parser.add_argument("--budget", type=float, default=120, metavar="MINUTES")
-    parser.add_argument("--rounds", type=int, default=10, help="fewer: a first look")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="fewer: a first look")
     parser.add_argument("--longest", type=int, default=LONG, help="depth of B'MOJO")
     parser.add_argument("--goals", action="store_true", help="only what the goals ask for")
     parser.add_argument("--only", nargs="*", default=[], metavar="CASE",
                         help="cases whose names begin so; bmojo: what has no peer")
     options = parser.parse_args()
     engines, budget = Engines(options), Budget(options.budget)
-    words = [f"--rounds {options.rounds}"] if options.rounds != 10 else []
+    words = [f"--rounds {options.rounds}"] if options.rounds != ROUNDS else []
     words += ["--goals"] if options.goals else []
     words += [f"--only {' '.join(options.only)}"] if options.only else []
     report = {"command": " ".join(["bench_engine.py", *words]) if words else "make bench-engine",

@@ -7,12 +7,12 @@ import sys
 import time
 
 import engine_peers
-from engine_cases import THREADS, Case, rows_of, speed
+from engine_cases import ROUNDS, THREADS, Case, rows_of, speed
 from measure import PEERS, Failed, bootstrap, environment, run, run_json
 
 LENGTHS = [2048, 8192, 32768, 131072]  # depths of B'MOJO; 0 is measured apart
 SHORT, LONG = 2048, 131072
-TURNS = 11  # of writing at each depth; the first of them comes while others are yet to be read
+TURNS = ROUNDS + 1  # of writing at each depth; the first of them comes while others are yet to be read
 
 
 def long_texts(engines, budget, dtype, lengths, turns):

@@ -9,6 +9,7 @@ import engine_peers
 from measure import run
 
 THREADS = 2
+ROUNDS = 10  # of a goal, which holds by no fewer; no pair of one takes over a minute
 HUGE_PAGES = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"  # for a peer that does not ask for them
 TOOLS = Path(__file__).resolve().parent
 
@@ -21,7 +22,7 @@ class Case:
     phase: str
     depth: int = 0  # tokens before what is timed
     batch: int = 1
-    rounds: int = 10
+    rounds: int = ROUNDS
     tokens: int = 64  # to write
     tried_as: str = ""  # the fastest kind of the peer is taken from this case
 

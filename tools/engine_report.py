@@ -4,6 +4,7 @@ B'MOJO at every depth."""
 from statistics import median
 
 from bench_report import number, verdict
+from engine_cases import ROUNDS
 from measure import table
 
 # What is measured, at least, goal.
@@ -58,7 +59,7 @@ def goal_rows(report):
         if at_least is None and goal is None:
             yield [*row, "no bar"]
         else:
-            yield [*row, verdict(name, found, at_least, goal, LARGER_IS_BETTER)]
+            yield [*row, verdict(name, found, at_least, goal, LARGER_IS_BETTER, ROUNDS)]
 
 
 def kind_text(kind):

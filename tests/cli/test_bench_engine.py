@@ -214,6 +214,13 @@ def test_the_report():
     assert "- f32: 100.0 MB a token (weights and memories); peak memory" in text
 
 
+@pytest.mark.parametrize("rounds, said", [(9, "not enough rounds"), (10, "goal")])
+def test_a_goal_needs_ten_rounds(rounds, said):
+    found = {"ratios": [1.3] * rounds, "median": 1.3, "low": 1.2, "high": 1.4}
+    text = engine_report.markdown(REPORT | {"goals": {"smollm2-prefill-0": found}})
+    assert cells(text, "f32 prefill of 512")[-1] == said
+
+
 def test_amx_is_left_out_where_it_is_listed():
     assert engine_peers.cmake_options("native", ["avx2"]) == engine_peers.BUILDS["native"]
     assert "-mno-amx-tile" in engine_peers.cmake_options("blas", ["avx2", "amx_tile"])
