@@ -6,23 +6,25 @@ import subprocess
 import sys
 import time
 
-import engine_peers
 from engine_cases import ROUNDS, THREADS, Case, rows_of, speed
 from measure import PEERS, Failed, bootstrap, environment, run, run_json
 
 LENGTHS = [2048, 8192, 32768, 131072]  # depths of B'MOJO; 0 is measured apart
 SHORT, LONG = 2048, 131072
+BMOJO = {"f32": "bmojo", "bf16": "bmojo-bf16"}  # the model by the type of its weights
+STARTS = {"packed": "smollm2", "plain": "smollm2-plain", "bmojo-f32": "bmojo",
+          "bmojo-bf16": "bmojo-bf16"}
 TURNS = ROUNDS + 1  # of writing at each depth; the first of them comes while others are yet to be read
 
 
-def long_texts(engines, budget, dtype, lengths, turns):
+def long_texts(engines, budget, model, lengths, turns):
     """Reading and writing at every depth, in one process: [rows of bmojo bench]. Reading is of the
     512 tokens before the depth; writing goes over the depths by turns."""
     depths = ",".join(str(length - 512) for length in lengths)
-    command = [str(engines.program), "bench", "--model", str(engines.models["bmojo"][0]),
-               "--dtype", dtype, "--prompt", "512", "--tokens", "32", "--depth", depths,
+    command = [str(engines.program), "bench", "--model", str(engines.models[model][0]),
+               "--prompt", "512", "--tokens", "32", "--depth", depths,
                "--repeat", str(turns), "--threads", str(THREADS), "--json", "--quiet"]
-    return budget.spend(f"bmojo {dtype}, depths to {max(lengths):,}",
+    return budget.spend(f"{model}, depths to {max(lengths):,}",
                         lambda left: rows_of(command, left)) or []
 
 
@@ -76,15 +78,10 @@ def start_up(program, folder, left):
 
 
 def start_ups(engines, budget, rounds):
-    """{folder: [seconds]}; the first start warms the cache."""
-    checkpoint = engines.models["smollm2"][0]
-    folders = {"plain": checkpoint,
-               "packed": engine_peers.packed(engines.program, "smollm2", checkpoint)}
+    """{name: [seconds]}; the first start warms the cache."""
     found = {}
-    for name, folder in folders.items():
-        if folder is None:
-            budget.leave_out("start-up, packed", "bmojo export has no --packed")
-            continue
+    for name, model in STARTS.items():
+        folder = engines.models[model][0]
         work = lambda left: [start_up(engines.program, folder, left) for _ in range(rounds + 1)]
         found[name] = (budget.spend(f"start-up, {name}", work) or [])[1:]
     return found
@@ -140,12 +137,12 @@ def measure_bmojo(engines, budget, options):
                                 str(engines.models["bmojo"][0]), "--json"]))
     lengths = [n for n in LENGTHS if n <= options.longest]
     found = {}
-    for dtype in ("f32", "bf16"):
-        rows = long_texts(engines, budget, dtype, lengths, min(TURNS, options.rounds + 1))
+    for dtype, model in BMOJO.items():
+        rows = long_texts(engines, budget, model, lengths, min(TURNS, options.rounds + 1))
         depths = by_depth(rows, lengths)
         for phase in ("prefill", "decode"):
-            start = budget.spend(f"bmojo {dtype}, {phase} at 0", lambda left: rows_of(
-                [*engines.ours(Case("bmojo", phase)), "--dtype", dtype], left))
+            start = budget.spend(f"{model}, {phase} at 0", lambda left: rows_of(
+                engines.ours(Case(model, phase)), left))
             if start:
                 one = speed(start, phase)
                 depths.setdefault(0, {})[phase] = one if phase == "prefill" else [one]

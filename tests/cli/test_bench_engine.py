@@ -178,7 +178,8 @@ REPORT = {
     "command": "make bench-engine", "commit": "c0", "machine": "a machine", "threads": 2,
     "peer": "llama 1", "limits": {"bandwidth": 1e10, "sgemm": None}, "bmojo": BMOJO,
     "goals": {"smollm2-decode-0": goal(0.96, 1.0, 0.98), "growth": goal(1.0, 1.01, 1.005),
-              "start-packed": goal(140, 160, 150), "start-plain": goal(1, 2, 1.5)},
+              "start-packed": goal(140, 160, 150), "start-plain": goal(1, 2, 1.5),
+              "start-bmojo-bf16": goal(30, 36, 33)},
     "compared": [{"case": "x", "model": "mamba", "phase": "decode", "depth": 2048, "batch": 8,
                   "cache": "f32", "kind": ("blas", "off", "off", "f32"), "ours": 1234.5, "peer": 10.0,
                   "ratios": [1] * 10, "median": 1.5, "low": 1.4, "high": 1.6}],
@@ -211,6 +212,8 @@ def test_the_report():
                                            "1.5e-06", "64 of 64"]
     assert cells(text, "f32         | 2,048") == ["2,048", "800", "80.0", "12.50", "80%"]
     assert "'a\\ntext'" in text and "- left out: this: that" in text
+    assert cells(text, "generate: start to first token, B'MOJO 130M, packed, bf16")[-1] == "no bar"
+    assert "Its prompt is given as `--ids`" in text and "maps it as\nit lies" in text
     assert "- f32: 100.0 MB a token (weights and memories); peak memory" in text
 
 
@@ -247,6 +250,29 @@ def test_what_is_made_is_whole(tmp_path):
     assert not (tmp_path / "a").exists()
     assert engine_peers.made(tmp_path / "a", lambda part: part.write_text("b")).read_text() == "b"
     assert engine_peers.made(tmp_path / "a", half).read_text() == "b"
+
+
+def test_ours_runs_from_packed_folders(tmp_path, monkeypatch):
+    calls = []
+
+    def run(command):
+        calls.append(command[1:])
+        out = command[command.index("--out") + 1] if "--out" in command else command[-1]
+        Path(out).mkdir(parents=True)
+
+    monkeypatch.setattr(engine_peers, "FOLDER", tmp_path)
+    monkeypatch.setattr(engine_peers, "run", run)
+    monkeypatch.setattr(engine_peers, "weights_python", lambda: "python")
+    monkeypatch.setattr(engine_peers, "smollm2_folder", lambda python: "hf")
+    first, again = (engine_peers.models("bmojo") for _ in range(2))
+    assert first == again and {name for name, (_, gguf) in first.items() if gguf} == {
+        "smollm2", "mamba"}
+    packed = [call for call in calls if "--packed" in call]
+    assert len(packed) == 8 and len(calls) == 8 + 5  # packed anew each time, all else made once
+    for name, (folder, _) in first.items():
+        assert folder.exists() and (f"{folder}.part" in sum(packed, [])) == (name != "smollm2-plain")
+    words, = (call for call in packed[:4] if f"{first['bmojo-bf16'][0]}.part" in call)
+    assert words[:5] == ["export", str(tmp_path / "models/bmojo"), "--packed", "--dtype", "bf16"]
 
 
 @pytest.fixture
@@ -340,16 +366,30 @@ print(json.dumps(sorted(hf)))
     assert config["window"] == 0 and config["rope_theta"] == 1e5 and config["norm_eps"] == 1e-5
 
 
+def test_start_up_is_of_packed_and_plain(monkeypatch):
+    started = []
+    monkeypatch.setattr(engine_alone, "start_up",
+                        lambda program, folder, left: started.append(folder) or len(started))
+    models = {name: (name, None) for name in ("smollm2", "smollm2-plain", "bmojo", "bmojo-bf16")}
+    found = engine_alone.start_ups(Namespace(program="bmojo", models=models), Now(), 2)
+    # The first of three warms the cache.
+    assert found == {"packed": [2, 3], "plain": [5, 6], "bmojo-f32": [8, 9], "bmojo-bf16": [11, 12]}
+    assert started[::3] == ["smollm2", "smollm2-plain", "bmojo", "bmojo-bf16"]
+    assert {f"start-{name}" for name in found} <= {name for name, *_ in engine_report.GOALS}
+
+
 def test_start_up_is_of_a_whole_process(bmojo, small):
     assert 0 < engine_alone.start_up(bmojo.path, small, 60) < 60
     with pytest.raises(engine_alone.Failed, match="bmojo: "):
         engine_alone.start_up(bmojo.path, small / "none", 60)
 
 
-def test_measures_of_ours_alone(bmojo, small):
+def test_measures_of_ours_alone(bmojo, small, tmp_path):
     """Over the program itself, with a model of a few kilobytes."""
-    engines = Namespace(program=bmojo.path, models={"bmojo": (small, None)})
-    rows = engine_alone.long_texts(engines, Now(), "bf16", [512, 520], 3)
+    bmojo("export", small, "--packed", "--dtype", "bf16", "--out", tmp_path / "bf16")
+    engines = Namespace(program=bmojo.path, models={"bmojo-bf16": (tmp_path / "bf16", None)})
+    rows = engine_alone.long_texts(engines, Now(), "bmojo-bf16", [512, 520], 3)
+    assert {row["dtype"] for row in rows} == {"bf16"}
     found = engine_alone.by_depth(rows, [512, 520])
     assert [len(each["decode"]) for each in found.values()] == [2, 2]
     assert all(each["prefill"] > 0 for each in found.values())
