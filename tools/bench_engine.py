@@ -64,9 +64,10 @@ def compare_answers(engines, name, kind, left):
          ",".join(map(str, answer["ids"])), "--max-tokens", str(WRITTEN), "--temperature", "0",
          "--ignore-eos", "--json", "--quiet"], left))
     same = [a == b for a, b in zip(written["ids"], answer["written"])]
+    texts = json.loads(run(engines.llama("text", name, kind), left, text=json.dumps(
+        [written["ids"], answer["written"]]))) if "text" in asked else []
     return {"model": name, "kind": kind, **found, "written": len(same),
-            "same": same.index(False) if False in same else len(same),
-            "text": answer.get("text", "")}
+            "same": same.index(False) if False in same else len(same), "texts": texts}
 
 
 def wrong_answers(answers):

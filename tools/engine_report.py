@@ -119,8 +119,12 @@ def tried_rows(report):
 
 
 def text_note(report):
-    texts = [answer["text"] for answer in report["answers"] if answer["text"]]
-    return "What llama.cpp writes: " + repr(texts[0]) if texts else ""
+    """Of the first answer with a text: its ids as llama.cpp's tokenizer spells them."""
+    for answer in report["answers"]:
+        if answer["texts"]:
+            ours, theirs = answer["texts"]
+            return f"- ours writes {ours!r}\n- llama.cpp writes {theirs!r}"
+    return ""
 
 
 def markdown(report):

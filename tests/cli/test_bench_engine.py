@@ -1,6 +1,7 @@
 """The driver of `make bench-engine`: what it runs, how it takes a ratio, what it prints, over
 programs that answer at once; and the weights it writes for both engines."""
 
+import io
 import json
 import subprocess
 import sys
@@ -259,6 +260,44 @@ def test_answers_are_compared():
     assert line.startswith("mamba: logits must be within 0.001 of llama.cpp's, got 0.22")
 
 
+def test_texts_of_both_are_spelled_by_the_peer(monkeypatch):
+    from safetensors.numpy import save_file
+    logits = np.eye(3, dtype=np.float32)
+
+    def run(command, left, text=None):
+        verb = next(word for word in command if word in ("logits", "score", "generate", "text"))
+        if verb == "logits":
+            np.save(command[command.index("--out") + 1], logits)
+            return json.dumps({"ids": [1, 2, 0], "written": [5, 6, 7]})
+        if verb == "score":
+            assert command[3] == "packed" and json.loads(text) == {"ids": [1, 2, 0]}
+            save_file({"logits.0": logits}, command[command.index("--logits") + 1])
+            return ""
+        if verb == "generate":
+            assert command[5] == "1,2,0"
+            return json.dumps({"ids": [5, 6, 8]})
+        return json.dumps([" ".join(map(str, ids)) for ids in json.loads(text)])
+
+    monkeypatch.setattr(bench_engine, "run", run)
+    engines = Namespace(program="bmojo", models={"smollm2": ("packed", 0), "mamba": ("packed", 0)},
+                        llama=lambda verb, name, kind: [verb, name])
+    found = bench_engine.compare_answers(engines, "smollm2", ("native",), 1)
+    assert found["texts"] == ["5 6 8", "5 6 7"] and (found["same"], found["written"]) == (2, 3)
+    assert bench_engine.compare_answers(engines, "mamba", ("native",), 1)["texts"] == []
+
+
+def test_the_peer_spells_ids(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "llama_cpp", Namespace(GGML_TYPE_F32=0, GGML_TYPE_F16=1))
+    import llama_peer
+    monkeypatch.delitem(sys.modules, "llama_peer")
+    model = Namespace(text_of=lambda ids: "".join(map(chr, ids)))
+    monkeypatch.setattr(llama_peer, "Model", lambda path, *_: model if path == "a.gguf" else None)
+    monkeypatch.setattr(sys, "argv", ["llama_peer.py", "text", "a.gguf"])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("[[97, 98], []]\n"))
+    llama_peer.main()
+    assert json.loads(capsys.readouterr().out) == ["ab", ""]
+
+
 def goal(low, high, middle):
     return {"ratios": [middle] * 10, "median": middle, "low": low, "high": high}
 
@@ -274,7 +313,7 @@ REPORT = {
                   "ratios": [1] * 10, "median": 1.5, "low": 1.4, "high": 1.6}],
     "runs": [{"case": "x", "side": "ours", "peak_rss_bytes": 5e8}],
     "answers": [{"model": "smollm2", "kind": ("native", "on", "on", "f32"), "tokens": 256,
-                 "argmax": 1.0, "error": 1.5e-6, "same": 64, "written": 64, "text": "a\ntext"}],
+                 "argmax": 1.0, "error": 1.5e-6, "same": 64, "written": 64, "texts": ["a\ntext", "another"]}],
     "tried": [{"case": "x", "kind": ("native", flash, "on", "f16"), "speed": speed}
               for flash, speed in (("on", 12.0), ("off", 7.0), ("on", 11.0))],
     "left_out": ["this: that"]}
@@ -302,7 +341,9 @@ def test_the_report():
                                            "1.5e-06", "64 of 64"]
     assert cells(text, "x ") == ["no BLAS, flash on, mapped", "f16", "12.0 and 11.0"]
     assert cells(text, "f32         | 2,048") == ["2,048", "800", "80.0", "12.50", "80%"]
-    assert "'a\\ntext'" in text and "- left out: this: that" in text
+    assert "- ours writes 'a\\ntext'\n- llama.cpp writes 'another'\n" in text
+    assert "- left out: this: that" in text
+    assert "ours writes" not in engine_report.markdown(REPORT | {"answers": []})
     assert cells(text, "generate: start to first token, B'MOJO 130M, packed, bf16")[-1] == "no bar"
     assert "Its prompt is given as `--ids`" in text and "maps it as it lies" in text
     assert "- f32: 100.0 MB a token (weights and memories); peak memory" in text
