@@ -20,12 +20,12 @@ BOTH = "forward+backward"
 PASSES = {"forward": "f", "backward": "b", BOTH: "f+b"}
 
 
-def verdict(name, found, at_least, goal, larger_is_better=LARGER_IS_BETTER):
-    """A bar holds if the unfavourable end of the interval does. A bar inside the interval is
-    decided by noise: another run may well say otherwise."""
+def verdict(name, found, at_least, goal, larger_is_better=LARGER_IS_BETTER, pairs=MIN_PAIRS):
+    """A bar holds if the unfavourable end of the interval does, of at least that many pairs. A bar
+    inside the interval is decided by noise: another run may well say otherwise."""
     if found is None:
         return "not measured"
-    if len(found["ratios"]) < MIN_PAIRS:
+    if len(found["ratios"]) < pairs:
         return "not enough rounds"
 
     def holds(bar):

@@ -6,23 +6,20 @@ import subprocess
 import sys
 import time
 
-import engine_peers
-from engine_cases import THREADS, Case, rows_of, speed
+from engine_cases import GOALS, LONG, SHORT, THREADS, Case, rows_of, speed
 from measure import PEERS, Failed, bootstrap, environment, run, run_json
 
-LENGTHS = [2048, 8192, 32768, 131072]  # depths of B'MOJO; 0 is measured apart
-SHORT, LONG = 2048, 131072
-TURNS = 11  # of writing at each depth; the first of them comes while others are yet to be read
+BMOJO = {"f32": "bmojo", "bf16": "bmojo-bf16"}  # the model by the type of its weights
 
 
-def long_texts(engines, budget, dtype, lengths, turns):
+def long_texts(engines, budget, model, lengths, turns):
     """Reading and writing at every depth, in one process: [rows of bmojo bench]. Reading is of the
     512 tokens before the depth; writing goes over the depths by turns."""
     depths = ",".join(str(length - 512) for length in lengths)
-    command = [str(engines.program), "bench", "--model", str(engines.models["bmojo"][0]),
-               "--dtype", dtype, "--prompt", "512", "--tokens", "32", "--depth", depths,
+    command = [str(engines.program), "bench", "--model", str(engines.models[model][0]),
+               "--prompt", "512", "--tokens", "32", "--depth", depths,
                "--repeat", str(turns), "--threads", str(THREADS), "--json", "--quiet"]
-    return budget.spend(f"bmojo {dtype}, depths to {max(lengths):,}",
+    return budget.spend(f"{model}, depths to {max(lengths):,}",
                         lambda left: rows_of(command, left)) or []
 
 
@@ -48,20 +45,22 @@ def shares(speeds, size, bandwidth):
     return [each * size / bandwidth for each in speeds]
 
 
-def batch_ratios(engines, budget, model, depth, rounds):
-    """Tokens a second of a batch of 8 over those of one, ours."""
-    ratios = []
-    for number in range(rounds):
-        pair = {}
-        for batch in (8, 1) if number % 2 else (1, 8):
-            case = Case(model, "decode", depth, batch=batch, tokens=32)
-            rows = budget.spend(f"{model}, batch of {batch}, depth {depth}, round {number + 1}",
-                                lambda left: rows_of(engines.ours(case), left))
-            if rows:
-                pair[batch] = speed(rows, "decode")
-        if len(pair) == 2:
-            ratios.append(pair[8] / pair[1])
-    return ratios
+def batch_ratios(engines, budget, part):
+    """{depth: tokens a second of a batch of 8 over those of one, ours}"""
+    found = {}
+    for depth, cases in part.batches.items():
+        ratios = found[depth] = []
+        for number in range(part.rounds):
+            speeds = {}
+            for case in cases[::-1] if number % 2 else cases:
+                rows = budget.spend(
+                    f"bmojo, batch of {case.batch}, depth {depth}, round {number + 1}",
+                    lambda left: rows_of(engines.ours(case), left))
+                if rows:
+                    speeds[case.batch] = speed(rows, "decode")
+            if len(speeds) == 2:
+                ratios.append(speeds[8] / speeds[1])
+    return found
 
 
 def start_up(program, folder, left):
@@ -75,17 +74,13 @@ def start_up(program, folder, left):
     return time.perf_counter() - start
 
 
-def start_ups(engines, budget, rounds):
-    """{folder: [seconds]}; the first start warms the cache."""
-    checkpoint = engines.models["smollm2"][0]
-    folders = {"plain": checkpoint,
-               "packed": engine_peers.packed(engines.program, "smollm2", checkpoint)}
+def start_ups(engines, budget, part):
+    """{name: [seconds]}; the first start warms the cache."""
     found = {}
-    for name, folder in folders.items():
-        if folder is None:
-            budget.leave_out("start-up, packed", "bmojo export has no --packed")
-            continue
-        work = lambda left: [start_up(engines.program, folder, left) for _ in range(rounds + 1)]
+    for name, model in part.starts.items():
+        folder = engines.models[model][0]
+        work = lambda left: [start_up(engines.program, folder, left)
+                             for _ in range(part.rounds + 1)]
         found[name] = (budget.spend(f"start-up, {name}", work) or [])[1:]
     return found
 
@@ -111,14 +106,32 @@ def best_limits(samples):
             for name in ("bandwidth", "sgemm")} | {"samples": samples}
 
 
+def measure_bmojo(engines, budget, part, found):
+    """Adds to what is known of each type of weights. Depth 0 has processes of its own: nothing is
+    read before it."""
+    for dtype, depths in part.depths.items():
+        model, lengths = BMOJO[dtype], [depth for depth in depths if depth > 0]
+        known = found.setdefault(dtype, {"depths": {}, "peak_rss_bytes": None})
+        inspected = json.loads(run([str(engines.program), "inspect", str(engines.models[model][0]),
+                                    "--json"]))
+        known["bytes_a_token"] = bytes_a_token(inspected, dtype)
+        rows = long_texts(engines, budget, model, lengths, part.rounds + 1) if lengths else []
+        known["depths"] |= by_depth(rows, lengths)
+        peaks = [row["peak_rss_bytes"] for row in rows]
+        known["peak_rss_bytes"] = max([*peaks, known["peak_rss_bytes"] or 0]) or None
+        for phase in ("prefill", "decode") if 0 in depths else ():
+            start = budget.spend(f"{model}, {phase} at 0", lambda left: rows_of(
+                engines.ours(Case(model, phase)), left))
+            if start:
+                one = speed(start, phase)
+                known["depths"].setdefault(0, {})[phase] = one if phase == "prefill" else [one]
+
+
 # Goals
 
 def goals(rows, bmojo, batches, starts, limits):
     """{name: {ratios, median, low, high}} of what engine_report.GOALS names."""
-    found = {}
-    for row in rows:
-        if row["cache"] == "f32" and row["batch"] == 1:
-            found[f"{row['model']}-{row['phase']}-{row['depth']}"] = row["ratios"]
+    found = {row["case"]: row["ratios"] for row in rows if row["case"] in GOALS.cases}
     for dtype, part in bmojo.items():
         writing = part["depths"].get(SHORT)
         if writing and limits["bandwidth"]:
@@ -127,30 +140,9 @@ def goals(rows, bmojo, batches, starts, limits):
         if writing and LONG in part["depths"] and dtype == "f32":
             pairs = zip(writing["decode"], part["depths"][LONG]["decode"])
             found["growth"] = [short / long for short, long in pairs]
-    for (model, depth), ratios in batches.items():
-        found[f"batch-{model}-{depth}"] = ratios
+    for depth, ratios in batches.items():
+        found[f"batch-bmojo-{depth}"] = ratios
     for name, seconds in starts.items():
         found[f"start-{name}"] = [1e3 * s for s in seconds]
     return {name: {"ratios": ratios, **bootstrap(ratios)} for name, ratios in found.items()
             if ratios}
-
-
-def measure_bmojo(engines, budget, options):
-    inspected = json.loads(run([str(engines.program), "inspect",
-                                str(engines.models["bmojo"][0]), "--json"]))
-    lengths = [n for n in LENGTHS if n <= options.longest]
-    found = {}
-    for dtype in ("f32", "bf16"):
-        rows = long_texts(engines, budget, dtype, lengths, min(TURNS, options.rounds + 1))
-        depths = by_depth(rows, lengths)
-        for phase in ("prefill", "decode"):
-            start = budget.spend(f"bmojo {dtype}, {phase} at 0", lambda left: rows_of(
-                [*engines.ours(Case("bmojo", phase)), "--dtype", dtype], left))
-            if start:
-                one = speed(start, phase)
-                depths.setdefault(0, {})[phase] = one if phase == "prefill" else [one]
-        found[dtype] = {"bytes_a_token": bytes_a_token(inspected, dtype), "depths": depths,
-                        "peak_rss_bytes": max((r["peak_rss_bytes"] for r in rows), default=None)}
-    return found
-
-

@@ -99,33 +99,30 @@ def smollm2_folder(python):
 
 
 def models(program):
-    """{name: (our checkpoint, its GGUF or None)}. Fresh weights serve speed as well as any."""
+    """{name: (our checkpoint, its GGUF or None)}, ours packed in f32 where the name does not say
+    otherwise. Fresh weights serve speed as well as any."""
     python, folder = weights_python(), FOLDER / "models"
     convert = [str(python), str(TOOLS / "llama_weights.py")]
 
     def bmojo(*words):
         run([str(program), *map(str, words), "--quiet"])
 
+    def packed(name, dtype="f32"):
+        own = folder / f"{name}-packed-{dtype}"
+        shutil.rmtree(own, ignore_errors=True)  # the layout is the program's: always its newest
+        return made(own, lambda part: bmojo("export", folder / name, "--packed", "--dtype", dtype,
+                                            "--out", part))
+
     hf = smollm2_folder(python)
-    found = {"smollm2": (made(folder / "smollm2", lambda part: bmojo("import", hf, "--out", part)),
-                         folder / "smollm2.gguf")}
+    plain = made(folder / "smollm2", lambda part: bmojo("import", hf, "--out", part))
     for name, preset in FRESH.items():
-        own = made(folder / name, lambda part: bmojo("init", "--preset", preset, "--out", part))
-        found[name] = (own, None)
-    hf = made(folder / "mamba-hf", lambda part: bmojo("export", found["mamba"][0], "--out", part))
-    found["mamba"] = (found["mamba"][0], made(
-        folder / "mamba.gguf", lambda part: run([*convert, "mamba", str(hf), str(part)])))
-    return found
-
-
-def packed(program, name, checkpoint):
-    """The same weights as the engine lays them out, where `export` can write that; else None."""
-    if "--packed" not in run([str(program), "export", "--help"]):
-        return None
-    folder = FOLDER / f"models/{name}-packed"
-    shutil.rmtree(folder, ignore_errors=True)  # the layout is the program's: always its newest
-    return made(folder, lambda part: run(
-        [str(program), "export", str(checkpoint), "--packed", "--out", str(part), "--quiet"]))
+        made(folder / name, lambda part: bmojo("init", "--preset", preset, "--out", part))
+    hf = made(folder / "mamba-hf", lambda part: bmojo("export", folder / "mamba", "--out", part))
+    mamba = made(folder / "mamba.gguf",
+                 lambda part: run([*convert, "mamba", str(hf), str(part)]))
+    return {"smollm2": (packed("smollm2"), folder / "smollm2.gguf"),
+            "smollm2-plain": (plain, None), "mamba": (packed("mamba"), mamba),
+            "bmojo": (packed("bmojo"), None), "bmojo-bf16": (packed("bmojo", "bf16"), None)}
 
 
 def prepare(program):

@@ -3,6 +3,7 @@
     llama_peer.py bench MODEL.gguf    reading and writing: JSON lines as of `bmojo bench --json`
     llama_peer.py logits MODEL.gguf   {"ids": [...]}, or {"text": "...", "count": N}, on stdin: all
                                       logits as .npy, and what it writes after them, greedily
+    llama_peer.py text MODEL.gguf     [[ids], ...] on stdin: the text of each
 """
 
 import argparse
@@ -138,13 +139,17 @@ def logits(options):
         written.append(int(last.argmax()))
         model.decode([written[-1:]])
         last = model.logits(1)[0]
-    text = model.text_of(written) if "text" in asked else ""
-    print(json.dumps({"ids": ids, "written": written, "text": text}))
+    print(json.dumps({"ids": ids, "written": written}))
+
+
+def text(options):
+    model = Model(options.model, 1, 1, options)
+    print(json.dumps([model.text_of(ids) for ids in json.loads(sys.stdin.readline())]))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("verb", choices=["bench", "logits"])
+    parser.add_argument("verb", choices=["bench", "logits", "text"])
     parser.add_argument("model")
     parser.add_argument("--cache", choices=CACHES, default="f32")
     parser.add_argument("--flash", choices=["on", "off"], default="off")
@@ -156,7 +161,7 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--out")
     options = parser.parse_args()
-    {"bench": bench, "logits": logits}[options.verb](options)
+    {"bench": bench, "logits": logits, "text": text}[options.verb](options)
 
 
 if __name__ == "__main__":
