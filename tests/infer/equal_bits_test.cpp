@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <optional>
 
 #include "bmojo/base/error.h"
@@ -147,6 +148,23 @@ TEST(EqualBitsToo, OnEveryInstructionSet) {
       EXPECT_EQ(difference(result, *first), "") << target << ", " << draw.text();
     }
     kernels::use_target("");
+  }
+}
+
+// A library's caller may round upward, say.
+TEST(EqualBitsToo, WhateverTheCallersRoundingIs) {
+  for (uint64_t seed = 1000; seed < 1020; ++seed) {
+    if (!test::is_asked_for(seed)) continue;
+    const Draw draw(seed);
+    const auto nearest = read(draw.model(2), draw.ids, draw.parts);
+    for (const int mode : {FE_UPWARD, FE_TOWARDZERO}) {
+      std::fesetround(mode);
+      const auto result = read(draw.model(2), draw.ids, draw.parts);
+      const bool is_restored = std::fegetround() == mode;
+      std::fesetround(FE_TONEAREST);
+      EXPECT_TRUE(is_restored);
+      EXPECT_EQ(difference(result, nearest), "") << mode << ", " << draw.text();
+    }
   }
 }
 

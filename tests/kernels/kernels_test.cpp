@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -552,6 +553,15 @@ TEST(Cpu, DenormalsAreFlushedOnlyInside) {
   volatile float tiny = 1e-39f;
   run(serial_for, 1, [&](int64_t) { EXPECT_EQ(tiny * 1.0f, 0.0f); });
   EXPECT_NE(tiny * 1.0f, 0.0f);
+}
+
+// Another rounding would give other bits in the thread that asks, and not in the pool's.
+TEST(Cpu, TheCallersRoundingIsLeftOutsideAndRestored) {
+  volatile float one = 1, tiny = 1e-10f;
+  std::fesetround(FE_UPWARD);
+  run(serial_for, 1, [&](int64_t) { EXPECT_EQ(one + tiny, 1.0f); });
+  EXPECT_GT(one + tiny, 1.0f);
+  std::fesetround(FE_TONEAREST);
 }
 
 TEST(Cpu, TargetsAreTheBestFirstAndAvx2Always) {

@@ -4,6 +4,7 @@
 
 #include "bmojo/base/error.h"
 #include "bmojo/infer/layer.h"
+#include "bmojo/kernels/cpu.h"
 #include "bmojo/kernels/norm.h"
 #include "bmojo/kernels/predictor_weights.h"
 #include "bmojo/kernels/rotary_table.h"
@@ -69,6 +70,7 @@ Model::Model(const model::TensorFolder& tensors, model::Config config,
     : pool_(std::make_unique<base::ThreadPool>(base::threads_of(threads))),
       weights_(tensors, std::move(config), type, kernels::ParallelFor(*pool_)) {
   const auto& c = weights_.config;
+  const kernels::FloatMode mode;
   if (c.rope_theta > 0 && c.has_attention())
     frequencies_ = kernels::rotary_frequencies(c.head_size / 2, c.rope_theta);
   for (const double weight : kernels::predictor_weights(c.predictor_taps, c.predictor_decay))
@@ -78,6 +80,7 @@ Model::Model(const model::TensorFolder& tensors, model::Config config,
 void Model::forward(std::span<const Input> inputs, float* hidden, eval::Observer* observer) const {
   const auto& c = config();
   check(inputs, c);
+  const kernels::FloatMode mode;  // also for what is added between the kernels
   thread_local Workspace ws;
   thread_local std::vector<Run> runs;
   thread_local std::vector<int64_t> done, first;

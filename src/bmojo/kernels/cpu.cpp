@@ -10,17 +10,9 @@
 namespace bmojo::kernels {
 namespace {
 
-// MXCSR: results (FTZ, bit 15) and operands (DAZ, bit 6) that are denormal count as zero.
-class FlushDenormals {
- public:
-  FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
-  ~FlushDenormals() { _mm_setcsr(before_); }
-  FlushDenormals(const FlushDenormals&) = delete;
-  FlushDenormals& operator=(const FlushDenormals&) = delete;
-
- private:
-  unsigned before_;
-};
+// MXCSR: results (FTZ, bit 15) and operands (DAZ, bit 6) that are denormal count as zero, all
+// exceptions are masked (bits 7 to 12), and the rounding mode (bits 13 and 14) is the nearest.
+constexpr unsigned kFloatMode = 0x9fc0;
 
 int64_t usable_targets() { return hwy::SupportedTargets() & HWY_TARGETS; }
 
@@ -31,6 +23,9 @@ void choose(int64_t targets) {
 }
 
 }  // namespace
+
+FloatMode::FloatMode() : before_(_mm_getcsr()) { _mm_setcsr(kFloatMode); }
+FloatMode::~FloatMode() { _mm_setcsr(before_); }
 
 void require_simd() {
   static const bool usable = usable_targets() != 0;
@@ -71,7 +66,7 @@ void cap_target(const std::string& name) {
 void run(const ParallelFor& parallel, int64_t n, const Task& task) {
   require_simd();
   parallel(n, [&task](int64_t i) {
-    const FlushDenormals guard;
+    const FloatMode mode;
     task(i);
   });
 }

@@ -19,7 +19,20 @@ void use_target(const std::string& name);
 // built for, whether this CPU has it or not.
 void cap_target(const std::string& name);
 
-// Runs tasks with denormal numbers flushed to zero in every thread, and restores what was set.
+// How this thread computes while one of these lives, whatever it was told before: rounding to the
+// nearest number, with denormal numbers flushed to zero and no traps. Then as before.
+class FloatMode {
+ public:
+  FloatMode();
+  ~FloatMode();
+  FloatMode(const FloatMode&) = delete;
+  FloatMode& operator=(const FloatMode&) = delete;
+
+ private:
+  unsigned before_;
+};
+
+// Runs tasks in this mode, in every thread.
 void run(const ParallelFor& parallel, int64_t n, const Task& task);
 
 }  // namespace bmojo::kernels
