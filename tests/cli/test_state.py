@@ -45,7 +45,7 @@ def read_state(path):
 
     header = json.loads(array("S1").tobytes())
     position = number("<q")
-    assert [number() for _ in range(2)] == [3, 2]  # seed, counter
+    assert [number() for _ in range(2)] == [3, position]  # seed, counter
     array("i8"), array("S1"), array("S1")
     logits = array("f4")
     layers = [{name: array(kind) for name, kind in ARRAYS}

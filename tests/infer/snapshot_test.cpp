@@ -34,9 +34,9 @@ std::vector<float> go_on(const Model& model, State& state, std::span<const int64
   return logits;
 }
 
-Sampler some_sampler(const model::Config& config) {
-  return {.seed = 7,
-          .counter = UINT64_MAX,
+Sampler some_sampler(const model::Config& config, size_t count) {
+  return {.seed = UINT64_MAX,
+          .counter = count,
           .recent = test::random_ids(config, 5, 1),
           .pending_utf8 = "\xe2\x82",
           .pending_stop = std::string("\n\0U", 3)};
@@ -44,7 +44,7 @@ Sampler some_sampler(const model::Config& config) {
 
 // A draw's text up to a place in it.
 Snapshot snapshot_of(const Draw& draw, const Model& model, size_t count) {
-  Snapshot out{origin_of(draw, model), model.begin(), {}, some_sampler(draw.config)};
+  Snapshot out{origin_of(draw, model), model.begin(), {}, some_sampler(draw.config, count)};
   auto logits = go_on(model, out.state, std::span(draw.ids).first(count));
   if (count > 0) out.logits.assign(logits.end() - draw.config.vocab_size, logits.end());
   return out;
@@ -170,6 +170,14 @@ TEST(Snapshot, AnotherModelsStateIsRefused) {
   EXPECT_TRUE(
       contains(refusal(bytes, &other), fmt::format("window must be {} as in this model, got {}",
                                                    other.config.window, origin.config.window)));
+}
+
+TEST(Snapshot, ACounterThatIsNotThePositionIsRefused) {
+  const SmallDraw draw;
+  auto snapshot = snapshot_of(draw, draw.model(1), 3);
+  snapshot.sampler.counter = 2;
+  EXPECT_TRUE(
+      contains(refusal(saved(snapshot)), "sampler.counter must be the position = 3, got 2"));
 }
 
 TEST(Snapshot, AnotherVersionIsRefused) {

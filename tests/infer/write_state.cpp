@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
         {bmojo::model::digest_of(checkpoint.tensors), model.type(), model.config()},
         model.begin(),
         std::vector<float>(static_cast<size_t>(model.config().vocab_size)),
-        {3, 2, ids, "", ""}};
+        {3, ids.size(), ids, "", ""}};
     std::vector<float> hidden(ids.size() * static_cast<size_t>(model.config().hidden_size));
     const bmojo::infer::Input input{&snapshot.state, ids};
     model.forward({&input, 1}, hidden.data());

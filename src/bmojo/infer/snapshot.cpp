@@ -180,6 +180,9 @@ void check_contents(const Snapshot& snapshot, const std::string& subject) {
   const auto& config = snapshot.origin.config;
   const int64_t position = snapshot.state.position;
   const memory::EideticMemory memory{memory::window_of(config.window)};
+  base::require(snapshot.sampler.counter == static_cast<uint64_t>(position),
+                "{}: sampler.counter must be the position = {}, got {}", subject, position,
+                snapshot.sampler.counter);
   for (const auto token : snapshot.sampler.recent) check_token(token, config, subject);
   for (const auto& layer : snapshot.state.layers) {
     check_set(layer.frozen, memory.frozen_before(position), config, subject);

@@ -25,7 +25,7 @@ struct Origin {
 // Where writing stands.
 struct Sampler {
   uint64_t seed = 0;
-  uint64_t counter = 0;         // the number of the next draw: the position it fills
+  uint64_t counter = 0;         // the number of the next draw: the position
   std::vector<int64_t> recent;  // the last tokens, for the repetition penalty
   std::string pending_utf8;     // bytes of a character that has not wholly come
   std::string pending_stop;     // text held back: a stop string may have begun
