@@ -19,6 +19,27 @@ std::vector<Tensor> matrices_of(const model::LayerWeights<Tensor>& w) {
   return {w.in, w.x, w.dt, w.out, w.q, w.k, w.v, w.o, w.fading_k, w.fading_v, w.gate, w.up, w.down};
 }
 
+// Where they lie in the file, if they are of this type and on its border.
+template <typename Number>
+const Number* numbers_of(const Tensor& x, model::Dtype dtype) {
+  const bool lies_right = reinterpret_cast<uintptr_t>(x.bytes.data()) % alignof(Number) == 0;
+  return x.dtype == dtype && lies_right ? reinterpret_cast<const Number*>(x.bytes.data()) : nullptr;
+}
+
+// Others are made floats first, some rows at a time.
+void pack_widened(const Tensor& x, kernels::PackedRows to, const kernels::ParallelFor& parallel) {
+  const int64_t block = std::max<int64_t>(32, (int64_t{1} << 20) / to.K / 32 * 32);
+  const auto size = model::size_of(x.dtype);
+  std::vector<float> wide;
+  for (int64_t row = 0; row < x.rows(); row += to.count, to.first += to.count) {
+    to.count = std::min(block, x.rows() - row);
+    wide.resize(static_cast<size_t>(to.count * to.K));
+    const auto bytes = x.bytes.subspan(static_cast<size_t>(row * to.K) * size, wide.size() * size);
+    model::to_float(bytes, x.dtype, wide);
+    kernels::pack_rows(wide.data(), to, parallel);
+  }
+}
+
 }  // namespace
 
 ModelTensors::ModelTensors(const model::TensorFolder& folder, const model::Config& config)
@@ -97,21 +118,17 @@ std::pair<const float*, PackedMatrix> norm_and_head_from(WeightSource& source,
 
 void pack(const Parts& parts, const PackedMatrix& to, void* panels,
           const kernels::ParallelFor& parallel) {
-  const int64_t K = to.K, block = std::max<int64_t>(32, (int64_t{1} << 20) / K / 32 * 32);
-  std::vector<float> wide;
-  int64_t first = 0;
+  kernels::PackedRows rows{.N = to.N, .K = to.K, .type = to.type, .panels = panels};
   for (const auto& x : parts) {
-    const auto size = model::size_of(x.dtype);
-    for (int64_t row = 0, count = 0; x && row < x.rows(); row += count, first += count) {
-      count = std::min(block, x.rows() - row);
-      wide.resize(static_cast<size_t>(count * K));
-      const auto bytes = x.bytes.subspan(static_cast<size_t>(row * K) * size, wide.size() * size);
-      model::to_float(bytes, x.dtype, wide);
-      kernels::pack_rows(
-          wide.data(),
-          {.N = to.N, .K = K, .type = to.type, .first = first, .count = count, .panels = panels},
-          parallel);
-    }
+    if (!x) continue;
+    rows.count = x.rows();
+    if (const auto* f32 = numbers_of<float>(x, model::Dtype::f32))
+      kernels::pack_rows(f32, rows, parallel);
+    else if (const auto* bf16 = numbers_of<uint16_t>(x, model::Dtype::bf16))
+      kernels::pack_rows(bf16, rows, parallel);
+    else
+      pack_widened(x, rows, parallel);
+    rows.first += x.rows();
   }
 }
 
