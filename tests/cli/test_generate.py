@@ -5,6 +5,7 @@ import os
 import pty
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -188,6 +189,46 @@ def test_a_terminal_sees_text_as_it_comes(bmojo, model):
     shown += b"".join(iter(lambda: read_terminal(master), b""))
     os.close(master)
     assert process.wait() == 130 and len(shown) < count / 2
+
+
+def interrupted(bmojo, model, state, *flags):
+    """Of a call that takes long, in the midst of its work: before that there is nothing to keep."""
+    for seconds in (0.1, 0.2, 0.5, 1, 2, 5):
+        process = subprocess.Popen([bmojo.path, "generate", "--model", model, "--state-out", state,
+                                    *map(str, flags)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)  # fmt: skip
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        if state.exists():
+            assert process.returncode == 130
+            return out, err
+    raise AssertionError(f"nothing was kept: {err}")
+
+
+def test_interrupted_while_it_reads_it_keeps_what_was_read(bmojo, model, generate, tmp_path):
+    prompt, state = tmp_path / "prompt", tmp_path / "state"
+    prompt.write_bytes(bytes(7 * i % 251 for i in range(4_000_000)))
+    _, err = interrupted(bmojo, model, state, "--prompt-file", prompt)
+    count = json.loads(bmojo("inspect", state, "--json"))["position"]
+    assert 0 < count < 4_000_000 and f"{state}: {count:,} tokens of the prompt were read" in err
+    head = list(prompt.read_bytes()[:count])
+    more = ["--max-tokens", "5", "--ignore-eos", "--temperature", "0"]
+    went_on = generate("--state-in", state, "--ids", "65,66", *more, prompt=None)
+    (tmp_path / "whole").write_bytes(bytes([*head, 65, 66]))
+    whole = generate("--prompt-file", tmp_path / "whole", *more, prompt=None)
+    assert (went_on["ids"], went_on["logprobs"]) == (whole["ids"], whole["logprobs"])
+    assert went_on["reprocessed_tokens"] == 0
+
+
+def test_interrupted_while_it_writes_it_keeps_its_state(bmojo, model, generate, tmp_path):
+    state, flags = tmp_path / "state", ["--ignore-eos", "--seed", "3"]
+    out, _ = interrupted(bmojo, model, state, "--prompt", "The ", "--max-tokens", 10_000_000,
+                         "--json", *flags)  # fmt: skip
+    ids = json.loads(out)["ids"]
+    went_on = generate("--state-in", state, "--max-tokens", "5", "--ignore-eos", prompt=None)
+    whole = generate("--max-tokens", len(ids) + 5, *flags)
+    assert ids + went_on["ids"] == whole["ids"]
 
 
 @pytest.mark.parametrize("arguments, says", [

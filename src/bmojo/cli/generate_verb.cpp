@@ -84,6 +84,18 @@ void check(const Options& options) {
       options.choice.engine);
 }
 
+// Interrupted while it reads: what was read is saved, if anywhere.
+void stop_in_prompt(const eval::LanguageModel& model, const eval::Continuation& from, int64_t count,
+                    const Options& options) {
+  const auto& file = options.writing.state_out;
+  if (!file.empty()) {
+    model.save(from, file);
+    base::print_stderr(fmt::format("bmojo: {}: {} tokens of the prompt were read\n",
+                                   base::shown(file), base::grouped(count)));
+  }
+  check_interrupted();
+}
+
 void run_generate(const Options& options) {
   check(options);
   const auto model = open_model(options.choice, options.common.threads);
@@ -94,15 +106,18 @@ void run_generate(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   auto read = begin_or_load(*model, writing.state_in, writing.seed);
   const uint64_t seed = read.seed;
-  eval::read_prompt(*model, prompt.ids, read, check_interrupted);
-  const int64_t num_twice = model->num_read() - std::ssize(prompt.ids),
-                num_before = read.memory->position();
+  const auto is_stopped = [] { return interrupted_by() != 0; };
+  const int64_t begin = read.memory->position();
+  eval::read_prompt(*model, prompt.ids, read, is_stopped);
+  const int64_t num_before = read.memory->position(), num_prompt = num_before - begin;
+  if (num_prompt < std::ssize(prompt.ids)) stop_in_prompt(*model, read, num_prompt, options);
+  const int64_t num_twice = model->num_read() - num_prompt;
   const double prefill = seconds_since(start);
   const auto decode_start = std::chrono::steady_clock::now();
   size_t written = 0;
   auto how = writing.how;
   how.goes_on = !writing.state_out.empty();
-  how.is_stopped = [] { return interrupted_by() != 0; };
+  how.is_stopped = is_stopped;
   const bool streams = prompt.is_text && !options.common.json && ::isatty(STDOUT_FILENO) == 1;
   for (int64_t i = 0; i < options.num_samples; ++i) {
     // The last one takes what was read: a copy costs as much as the memories are large.

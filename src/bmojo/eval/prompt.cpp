@@ -44,8 +44,10 @@ bool take_parts(std::span<const Prompt> prompts, Scratch& s) {
   return !s.which.empty();
 }
 
-// The logits that are wanted of a part: all of them, or the last of a prompt.
-void write_logits(const LanguageModel& model, std::span<const Prompt> prompts, Scratch& s) {
+// The logits that are wanted of a part: all of them, or the last of a prompt, which ends here where
+// reading stops.
+void write_logits(const LanguageModel& model, std::span<const Prompt> prompts, bool stops,
+                  Scratch& s) {
   const auto D = static_cast<size_t>(model.config().hidden_size);
   const auto V = static_cast<size_t>(model.config().vocab_size);
   const float* rows = s.hidden.data();
@@ -57,7 +59,7 @@ void write_logits(const LanguageModel& model, std::span<const Prompt> prompts, S
     if (prompt.every != nullptr)
       model.logits(rows, static_cast<int64_t>(count), prompt.every + (end - count) * V);
     rows += count * D;
-    if (end < prompt.ids.size()) continue;
+    if (end < prompt.ids.size() && !stops) continue;
     if (prompt.every != nullptr) {
       prompt.to->logits.assign(prompt.every + (end - 1) * V, prompt.every + end * V);
       continue;
@@ -89,21 +91,22 @@ Continuation begin(const LanguageModel& model) {
 }
 
 void read_together(const LanguageModel& model, std::span<const Prompt> prompts,
-                   const std::function<void()>& between_parts) {
+                   const std::function<bool()>& is_stopped) {
   check(prompts, model.config());
   thread_local Scratch s;
   s.done.assign(prompts.size(), 0);
-  while (take_parts(prompts, s)) {
+  for (bool stops = false; !stops && take_parts(prompts, s);) {
     size_t total = 0;
     for (const auto& reading : s.readings) total += reading.ids.size();
     s.hidden.resize(total * static_cast<size_t>(model.config().hidden_size));
     model.forward(s.readings, s.hidden.data());
-    write_logits(model, prompts, s);
-    if (between_parts) between_parts();
+    stops = is_stopped && is_stopped();
+    write_logits(model, prompts, stops, s);
   }
-  for (const auto& [to, ids, every] : prompts) {
-    if (ids.empty()) continue;
-    remember(to->recent, ids);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (s.done[i] == 0) continue;
+    auto* to = prompts[i].to;
+    remember(to->recent, prompts[i].ids.first(s.done[i]));
     // What was held back stands before these tokens, not behind them.
     to->pending_utf8.clear();
     to->pending_stop.clear();
@@ -111,9 +114,9 @@ void read_together(const LanguageModel& model, std::span<const Prompt> prompts,
 }
 
 void read_prompt(const LanguageModel& model, std::span<const int64_t> ids, Continuation& from,
-                 const std::function<void()>& between_parts) {
+                 const std::function<bool()>& is_stopped) {
   const Prompt prompt{&from, ids};
-  read_together(model, {&prompt, 1}, between_parts);
+  read_together(model, {&prompt, 1}, is_stopped);
 }
 
 void require_utf8(std::string_view text, const std::string& subject) {

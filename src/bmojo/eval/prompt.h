@@ -27,12 +27,14 @@ struct Prompt {
 };
 
 // Reads on in all texts at once, in parts of bounded size: memory does not grow with their length.
-// Error, before anything is read, where an id is not of the vocabulary.
+// Error, before anything is read, where an id is not of the vocabulary. is_stopped is asked behind
+// each part: true ends the reading there, and every text is one that ended with what was read of
+// it.
 void read_together(const LanguageModel& model, std::span<const Prompt> prompts,
-                   const std::function<void()>& between_parts = {});
+                   const std::function<bool()>& is_stopped = {});
 // One text.
 void read_prompt(const LanguageModel& model, std::span<const int64_t> ids, Continuation& from,
-                 const std::function<void()>& between_parts = {});
+                 const std::function<bool()>& is_stopped = {});
 
 // Error, naming `subject`, where a text is not UTF-8.
 void require_utf8(std::string_view text, const std::string& subject);
