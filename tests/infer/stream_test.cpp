@@ -1,12 +1,17 @@
 // Counts allocations through malloc, which this file replaces for its whole program.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
+#include <optional>
 
 #include "bmojo/base/memory.h"
+#include "bmojo/eval/prompt.h"
+#include "bmojo/infer/language_model.h"
 #include "tests/infer/support.h"
 #include "tests/temp_folder.h"
 
@@ -118,6 +123,32 @@ TEST(Stream, AStepAllocatesNothing) {
     stream.read(200);
     EXPECT_EQ(allocations - before, 0) << test::describe(config);
   }
+}
+
+// The way that generate, chat and the library take: eight texts, a token of each at a time.
+TEST(Stream, NorDoesAStepOfABatchWithItsLogits) {
+  if (!kCounts) GTEST_SKIP() << "a sanitizer has its own malloc";
+  const TempFolder folder;
+  const auto config = tiny("chunk");
+  test::write_strong_checkpoint(config, 1, folder.path());
+  const NativeLanguageModel model(
+      std::make_unique<const Model>(model::TensorFolder(folder.path()), config, std::nullopt, 1),
+      [] { return "digest"; });
+  std::vector<eval::Continuation> texts;
+  for (int i = 0; i < 8; ++i) texts.push_back(eval::begin(model));
+  const auto step = [&](int64_t t) {
+    std::array<int64_t, 8> ids{};
+    std::array<eval::Prompt, 8> prompts;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      ids[i] = (t * static_cast<int64_t>(7 + i) + 3) % config.vocab_size;
+      prompts[i] = {&texts[i], {&ids[i], 1}};
+    }
+    eval::read_together(model, prompts);
+  };
+  for (int64_t t = 0; t < 100; ++t) step(t);
+  const int64_t before = allocations;
+  for (int64_t t = 100; t < 300; ++t) step(t);
+  EXPECT_EQ(allocations, before);
 }
 
 // All that a text may leave behind is in the first 10,000 tokens of it.
