@@ -15,17 +15,19 @@ GOALS = [
 ]
 LARGER_IS_BETTER = {"share"}
 NO_COST = {"eidetic": 1.0}  # where an interval around it leaves open whether there is a cost at all
-MIN_PAIRS = 5
+# Pairs that a bar needs: ten, or five where one takes about a minute.
+MIN_PAIRS = {"time_8k": 5, "mamba_time": 5, "mamba_memory": 5, "growth": 5}
+MOST_PAIRS = 10
 BOTH = "forward+backward"
 PASSES = {"forward": "f", "backward": "b", BOTH: "f+b"}
 
 
-def verdict(name, found, at_least, goal, larger_is_better=LARGER_IS_BETTER, pairs=MIN_PAIRS):
+def verdict(name, found, at_least, goal, larger_is_better=LARGER_IS_BETTER, pairs=None):
     """A bar holds if the unfavourable end of the interval does, of at least that many pairs. A bar
     inside the interval is decided by noise: another run may well say otherwise."""
     if found is None:
         return "not measured"
-    if len(found["ratios"]) < pairs:
+    if len(found["ratios"]) < (pairs or MIN_PAIRS.get(name, MOST_PAIRS)):
         return "not enough rounds"
 
     def holds(bar):
@@ -81,11 +83,11 @@ def step_rows(report):
 GOAL_NOTES = """\
 measured: the median over the rounds of ours / the peer, both run in the same round, each in a
 process of its own. interval: its 95 % bootstrap interval. A bar holds if the unfavourable end of
-the interval does; one inside the interval is decided by noise. best: the rule before this one,
-the best of all steps of each side (growth: their means). Every kind of a peer was tried: full
-attention and a sliding window, compiled and not, with our malloc settings and, of the best ones,
-with the defaults. Time is measured against the fastest kind, memory against the kind with the
-least. What was left out is named at the end."""
+the interval does, of ten rounds, or five where a round takes about a minute; one inside the
+interval is decided by noise. best: the rule before this one, the best of all steps of each side
+(growth: their means). Every kind of a peer was tried: full attention and a sliding window, compiled
+and not, with our malloc settings and, of the best ones, with the defaults. Time is measured against
+the fastest kind, memory against the kind with the least. What was left out is named at the end."""
 
 STEP_NOTES = """\
 seconds and memory are the least of all runs. share: weight and attention products at sgemm's
