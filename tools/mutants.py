@@ -119,10 +119,52 @@ MUTANTS = [
     ),
     # --- the engine without torch ---
     Mutant(
-        "engine-freezes-late", "infer/state.cpp",
+        "engine-freezes-early", "infer/state.cpp",
         "if (position == 0 || !memory::begins_chunk(position, shape.window.w)) return;",
         "if (position == 0 || !memory::begins_chunk(position + 1, shape.window.w)) return;",
         NATIVE, "the engine freezes its memories one token too early",
+    ),
+    Mutant(
+        "caller-decides-how-to-round", "kernels/cpu.cpp",
+        "FloatMode::FloatMode() : before_(_mm_getcsr()) { _mm_setcsr(kFloatMode); }",
+        "FloatMode::FloatMode() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }",
+        "kernels/kernels Cpu.TheCallersRoundingIsLeftOutsideAndRestored",
+        "a kernel rounds as whoever calls it",
+    ),
+    Mutant(
+        "caller-rounds-between-kernels", "infer/model.cpp",
+        "const kernels::FloatMode mode;  // also for what is added between the kernels",
+        "",
+        "infer/equal_bits EqualBitsToo.WhateverTheCallersRoundingIs",
+        "what the engine adds between two kernels is rounded as its caller rounds",
+    ),
+    Mutant(
+        "counter-not-compared", "infer/snapshot.cpp",
+        "base::require(snapshot.sampler.counter == static_cast<uint64_t>(position),",
+        "base::require(snapshot.sampler.counter <= UINT64_MAX,",
+        "infer/snapshot Snapshot.ACounterThatIsNotThePositionIsRefused",
+        "a state whose next draw is not that of its position is taken",
+    ),
+    Mutant(
+        "cut-prompt-without-logits", "eval/prompt.cpp",
+        "if (end < prompt.ids.size() && !stops) continue;",
+        "if (end < prompt.ids.size()) continue;",
+        "cli/generate test_interrupted_while_it_reads_it_keeps_what_was_read",
+        "a prompt that is interrupted leaves a state without logits",
+    ),
+    Mutant(
+        "stop-shown-in-part", "eval/generate.cpp",
+        "release(held_.size() - longest_beginning());",
+        "release(held_.size());",
+        "eval/generate Generate.StopsAcrossTokensAndCharacters",
+        "the beginning of a stop text is shown before the rest of it comes",
+    ),
+    Mutant(
+        "stop-held-too-short", "eval/generate.cpp",
+        "for (size_t n = std::min(stop.size() - 1, held_.size()); n > longest; --n)",
+        "for (size_t n = std::min<size_t>(1, held_.size()); n > longest; --n)",
+        "eval/generate Generate.StopsWhereTheTextHasThem",
+        "of a stop text only the first byte is held back",
     ),
     Mutant(
         "engine-row-of-a-member", "infer/state.cpp",
@@ -131,7 +173,7 @@ MUTANTS = [
         NATIVE, "a member that enters the set is given its neighbour's row",
     ),
     Mutant(
-        "engine-sliding-row-early", "infer/layer.cpp",
+        "engine-one-fading-token", "infer/layer.cpp",
         "if (shape.fading.m_f > 0) fade(c, w, shape);",
         "if (shape.fading.m_f > 1) fade(c, w, shape);",
         NATIVE, "a single fading token is never made",
@@ -1815,11 +1857,11 @@ MUTANTS = [
         "of a sum over more than 512 products of a few rows the last block is kept",
     ),
     Mutant(
-        "packed-task-beyond-its-panel", "kernels/packed_product.cpp",
+        "packed-task-of-one-panel", "kernels/packed_product.cpp",
         "const int64_t end = std::min(in.w.N, tasks.first(task + 1) * kColumns);",
-        "const int64_t end = in.w.N;",
+        "const int64_t end = std::min(in.w.N, (tasks.first(task) + 1) * kColumns);",
         "kernels/packed_product EveryTarget/Packing.ProductHasTheBitsOfTheOther/AVX2",
-        "a task of a few rows goes on into the columns of the panels behind its own",
+        "of a task's panels only the first is multiplied",
     ),
     Mutant(
         "packed-strips-of-another-task", "kernels/packed_product.cpp",
@@ -1952,7 +1994,7 @@ MUTANTS = [
         "a state goes on in a model with another window",
     ),
     Mutant(
-        "frozen-a-token-early", "memory/visibility.h",
+        "state-size-of-the-next-chunk", "memory/visibility.h",
         "return std::max<int64_t>(0, t - 1) / w * w;",
         "return t / w * w;",
         "infer/snapshot Snapshot.LoadedGoesOnAsNeverSaved",
