@@ -256,10 +256,12 @@ def test_without_a_novel_one_line_says_so(monkeypatch, tmp_path):
 
 
 def test_the_page_says_whether_it_was_run():
-    path = ROOT / "results/long-text.json"
-    section = (ROOT / "docs/evaluation.md").read_text().split("## Long text, with and without a window\n")[1]
-    assert ("Not yet run" in section) != path.exists()
-    if path.exists():
-        facts, rows = long_text.load(path)
+    facts, rows = long_text.load(ROOT / "results/long-text.json")
+    windows = 1 + len(long_text.WINDOWS)
+    whole = len(rows) >= windows * (len(long_text.DEPTHS) + 1)  # and not stopped in the middle
+    page = (ROOT / "docs/evaluation.md").read_text()
+    section = page.split("## Long text, with and without a window\n")[1].split("\n## ")[0]
+    assert ("Not yet run" in section) != whole
+    if whole:
         assert (ROOT / "results/long-text.md").read_text() == long_text.page(facts, rows) + "\n"
         assert not [cell for cell, row in rows.items() if "failed" in row]
