@@ -2,6 +2,7 @@
 #   make demo      train B'MOJO, a hybrid and Mamba of equal memory side by side: who can recall?
 #   make realization the paper's linear systems: each claim, how far off it is, and figures
 #   make chat      talk to SmolLM2, which is fetched; FLAGS="…" are those of bmojo chat
+#   make long-text SmolLM2 on a novel, with full attention and with windows; BOOK="FILE …"
 #   make test      build, then every test (make test-fast leaves out the slow ones)
 #   make check     make lint, test and sanitize on what is committed; kept in results/check.json
 #   make engine    the engine alone, a program and a library, without torch and Python; PREFIX=DIR
@@ -14,8 +15,8 @@ FLAGS = --temperature 0.2 --top-p 0.9
 export TORCH
 
 .PHONY: all setup configured build programs engine engine-program chat demo realization test \
-  test-fast bench bench-full bench-train bench-engine compare compare-suites format lint sanitize \
-  mutants check clean
+  test-fast bench bench-full bench-train bench-engine compare compare-suites long-text format lint \
+  sanitize mutants check clean
 
 all: build
 
@@ -94,6 +95,12 @@ compare: programs
 # Suites beside lm-evaluation-harness, item by item; it is installed here the first time.
 compare-suites: programs
 	@.venv/bin/python tools/compare_suites.py --bin $(BUILD)/bin
+
+# SmolLM2 on a novel, with its whole attention and with windows. An hour or more; may be stopped and
+# started again.
+long-text: configured
+	@$(CMAKE) --build --preset release --target bmojo
+	@.venv/bin/python tools/long_text.py --bin $(BUILD)/bin $(if $(BOOK),--text $(BOOK))
 
 SOURCES := $(shell find include src tests bench examples -name "*.cpp" -o -name "*.h")
 

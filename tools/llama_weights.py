@@ -10,7 +10,9 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+
+from llama_folder import halves, write_folder
 
 # transformers' names of a layer's tensors by GGUF's.
 LLAMA_LAYER = {
@@ -44,13 +46,6 @@ def tensors_of(reader):
     """{name: array of f32}, shapes as numpy has them."""
     return {t.name: gguf.dequantize(t.data, t.tensor_type).astype(np.float32)
             for t in reader.tensors}
-
-
-def halves(weight, heads):
-    """llama.cpp turns neighbours (0, 1), (2, 3), ... of a head's rows, transformers (and we) row i
-    with row i + half: from the former's order of rows to the latter's."""
-    rows, inputs = weight.shape
-    return weight.reshape(heads, rows // heads // 2, 2, inputs).swapaxes(1, 2).reshape(rows, inputs)
 
 
 def llama_config(value):
@@ -93,12 +88,6 @@ def write_gguf(path, architecture, tensors, add_fields):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def write_folder(folder, config, tensors):
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
 def smollm2(source, folder, out):
