@@ -73,6 +73,15 @@ HELLASWAG = {"activity_label": "Making [header] tea", "ctx_a": "A man stands. [t
              "ctx_b": "he SÉES", "endings": ENDINGS, "label": "2", "ind": 4}
 ARC = {"id": "x", "question": "Why?", "choices": {"text": ["up", "down there", "no"],
                                                   "label": ["1", "2", "3"]}, "answerKey": "2"}
+OPTIONS = " (A) up \n (B)  down there\n\t(C) no (D) or\n (D) é "
+CHOICES = [" up", " down there", " no (D) or", " é"]
+SEA = "\n\nQuestion: Where is\nthe sea?\nAnswer:"
+
+
+def about(text, question="Why?"):
+    return [(f"{text}\n\nQuestion: {question}\nAnswer:", each) for each in CHOICES]
+
+
 # Of each: suite, file, its text, and of each item (choices as (context, continuation), gold).
 CASES = {
     "lambada": ("lambada", "lambada_x.jsonl", [{"text": "one two\nthree"}, {"text": "ein  é"}, {"text": "word"}],
@@ -96,9 +105,24 @@ CASES = {
     "winogrande, hub": ("winogrande", "winogrande.jsonl",
                         [{"sentence": "A saw B so _  ran. ", "option1": "A", "option2": "B", "answer": "1"}],
                         [([("A saw B so A", " ran."), ("A saw B so B", " ran.")], 0)]),
+    "quality": ("quality", "quality.jsonl",
+                [{"input": "\n A text. \n\n It ends.\n", "evaluation": "exam",
+                  "instructions": [f"Why?\n\n{OPTIONS}", f"Where is\nthe sea?\n{OPTIONS}"],
+                  "outputs": ["(C) no  (D) or ", ["up"]]},
+                 {"input": "Other", "instructions": ["x\n\n(A) y\n(B) z"], "outputs": [], "evaluation": "human"},
+                 {"input": "B", "instructions": [f"Why?\n\n{OPTIONS}"], "outputs": ["(D) é"]}],
+                [(about("A text. \n\n It ends."), 2), ([("A text. \n\n It ends." + SEA, each) for each in CHOICES], 0),
+                 (about("B"), 3)]),
+    "quality, SCROLLS": ("quality", "quality.jsonl",
+                         [{"id": "1", "pid": "1_0", "input": f"Why?\n\n{OPTIONS}\n\n\nA text.\n\nIt ends. ", "output": "é"},
+                          {"id": "2", "input": f"Who?\n\n{OPTIONS}\n\nA text.\n\nIt ends.", "output": "down there"}],
+                         [(about("A text.\n\nIt ends."), 3), (about("A text.\n\nIt ends.", "Who?"), 1)]),
     "blimp": ("blimp", "x.jsonl", [{"sentence_good": "It is.", "sentence_bad": "It are."}],
               [([("", " It is."), ("", " It are.")], 0)]),
 }  # fmt: skip
+
+
+NORMED = ("hellaswag", "piqa", "arc_easy", "arc_challenge", "quality")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -127,7 +151,7 @@ def test_items_score_as_their_texts_do(bmojo, model, tmp_path, case):
                 if name in line:
                     assert line[name] == right[name][-1]
             assert line["gold"] == gold and line["choice"] == np.argmax(own)
-    names = ["acc", "acc_norm", "acc_bytes"] if suite in ("hellaswag", "piqa", "arc_easy", "arc_challenge") else ["acc"]
+    names = ["acc", "acc_norm", "acc_bytes"] if suite in NORMED else ["acc"]
     for name in names:
         assert summary[name] == np.mean(right[name])
         error = np.std(right[name], ddof=1) / math.sqrt(len(lines)) if len(lines) > 1 else None
@@ -136,6 +160,21 @@ def test_items_score_as_their_texts_do(bmojo, model, tmp_path, case):
     if suite == "lambada":
         assert summary["perplexity"] == pytest.approx(
             math.exp(-np.mean([line["log_likelihoods"][0] for line in lines])))
+
+
+def test_questions_about_a_document_are_asked_in_any_batch(bmojo, model, tmp_path):
+    """Items alone, several about one document, and a call that goes on within one."""
+    rows = [{"input": f"text {i} " * 9, "instructions": [f"q{i}{j}\n\n{OPTIONS}" for j in range(i)],
+             "outputs": ["up"] * i} for i in (1, 1, 5, 1, 3)]  # fmt: skip
+    data = jsonl(tmp_path / "quality.jsonl", *rows)
+    whole = items_of(bmojo, model, "quality", data, tmp_path / "a", "--batch", 100)
+    assert whole[0]["items"] == 11
+    for batch, threads in ((1, 1), (2, 2), (4, 1)):
+        path = tmp_path / f"batch{batch}"
+        for limit in (1, 4, 11):
+            run(bmojo, model, "quality", data, "--items", path, "--limit", limit, "--batch", batch)
+        assert items_of(bmojo, model, "quality", data, path, "--batch", batch, "--threads", threads) == whole
+        assert path.read_text() == (tmp_path / "a").read_text()
 
 
 def test_piqa_finds_its_labels_beside_it(bmojo, model, tmp_path):
@@ -321,6 +360,28 @@ BAD = [
     ("winogrande", [{**GRANDE, "sentence": "a _ "}], "1: sentence must go on behind its gap _, got its end"),
     ("winogrande", [{**GRANDE, "answer": "3"}], "1: answer: must be from 1 to 2, got 3"),
     ("blimp", [{"sentence_good": "a"}], "1: must have a field sentence_bad, got none"),
+    ("quality", [{"input": "t", "instructions": ["q"]}], "1: must have a field outputs, got none"),
+    ("quality", [{"input": "", "instructions": ["q"], "outputs": ["a"]}], '1: input must not be empty, got ""'),
+    ("quality", [{"input": " \n", "instructions": ["q"], "outputs": ["a"]}], "1: input must hold a document, got none"),
+    ("quality", [{"input": "t", "instructions": [], "outputs": []}], "1: instructions must be one text or more, got []"),
+    ("quality", [{"input": "t", "instructions": ["q"], "outputs": []}],
+     "1: outputs must be as many as the 1 instructions, got []"),
+    ("quality", [{"input": "t", "instructions": ["q"], "outputs": [[""]]}],
+     '1: outputs must hold texts that are not empty, got [""]'),
+    ("quality", [{"input": "t", "instructions": ["q"], "outputs": ["a"]}],
+     "1, question 1: question must have choices (A) to (D), a line each, got 'q'"),
+    ("quality", [{"input": "t", "instructions": ["q\n(A) a\n(B) b (C) c\n(D) d"], "outputs": ["a"]}],
+     "1, question 1: question must have choices (A) to (D), a line each, got "),
+    ("quality", [{"input": "t", "instructions": ["q\n(A) a\n(B)\n(C) c\n(D) d"], "outputs": ["a"]}],
+     "1, question 1: choices must not be empty, got (B) of "),
+    ("quality", [{"input": "t", "instructions": ["p\n" + OPTIONS, "q\n" + OPTIONS], "outputs": ["up", "(B) up"]}],
+     "1, question 2: output must be one of the choices, got '(B) up'"),
+    ("quality", [{"input": "t", "instructions": ["q\n" + OPTIONS], "outputs": [["up", "no"]]}],
+     "1, question 1: question must have one right answer, got 2"),
+    ("quality", [{"input": "q (D) t", "output": "a"}],
+     "1: input must be a question, a blank line and a document, got 'q (D) t'"),
+    ("quality", [{"input": f"q\n\n{OPTIONS}\n\n ", "output": "a"}], "1: input must hold a document, got none"),
+    ("quality", [{"input": "t"}], "1: must have a field output, got none"),
     ("wikitext", [{"page": " \n"}], "1: page must not be empty, got white space"),
     ("wikitext.txt", b"a\xff", " must be UTF-8, got other bytes at 1"),
     ("wikitext.txt", "\n", " must hold at least one item, got none"),
@@ -346,7 +407,7 @@ def test_labels_are_named_with_their_line(bmojo, model, tmp_path):
 
 
 def test_suites_and_files_that_are_not_there(bmojo, model, piqa, tmp_path):
-    names = "lambada, hellaswag, piqa, arc_easy, arc_challenge, winogrande, blimp, wikitext"
+    names = "lambada, hellaswag, piqa, arc_easy, arc_challenge, winogrande, blimp, quality, wikitext"
     assert refusal(bmojo, model, "helaswag", tmp_path) == (
         f"bmojo: --suite: must be {names}, got 'helaswag'; did you mean hellaswag?")
     assert refusal(bmojo, model, "xxxxxxxxxxxxxxx", tmp_path).endswith(f"must be {names}, got 'xxxxxxxxxxxxxxx'")
@@ -393,7 +454,8 @@ def test_torch_tells_the_same(bmojo, model, piqa, tmp_path):
 
 
 REAL = [("lambada", "eval", 5153), ("hellaswag", "eval", 2000), ("piqa", "eval", 1838), ("arc_easy", "eval", 2376),
-        ("arc_challenge", "eval", 1172), ("winogrande", "eval", 1267), ("wikitext", "wikitext-2/test.txt", 62)]  # fmt: skip
+        ("arc_challenge", "eval", 1172), ("winogrande", "eval", 1267), ("wikitext", "wikitext-2/test.txt", 62),
+        ("quality", "eval", 202)]  # fmt: skip
 
 
 @pytest.mark.parametrize("suite,where,count", REAL)

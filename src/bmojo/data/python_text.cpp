@@ -57,6 +57,22 @@ int64_t count_words(std::string_view text) {
   return num_gaps + 1;
 }
 
+std::string single_spaced(std::string_view text) {
+  std::string out;
+  bool in_gap = false;
+  for (size_t at = 0; at < text.size();) {
+    const auto [code, size] = character_at(text.data() + at);
+    const bool space = is_space(code);
+    if (!space) {
+      if (in_gap && !out.empty()) out += ' ';
+      out += text.substr(at, size);
+    }
+    in_gap = space;
+    at += size;
+  }
+  return out;
+}
+
 int64_t count_characters(std::string_view text) {
   return std::ssize(text) - std::ranges::count_if(text, is_tail);
 }

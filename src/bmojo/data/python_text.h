@@ -14,6 +14,8 @@ std::string_view strip(std::string_view text);
 std::string_view strip_end(std::string_view text);
 // len(re.split(r"\s+", text))
 int64_t count_words(std::string_view text);
+// " ".join(text.split())
+std::string single_spaced(std::string_view text);
 // len(text)
 int64_t count_characters(std::string_view text);
 // text.replace(from, to)

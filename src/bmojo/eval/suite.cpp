@@ -26,6 +26,7 @@ constexpr std::array kSuites = {
     Suite{.name = "arc_challenge", .title = "ARC-Challenge", .is_normed = true, .read = read_arc},
     Suite{.name = "winogrande", .title = "WinoGrande", .read = read_winogrande},
     Suite{.name = "blimp", .title = "BLiMP", .has_parts = true, .read = read_blimp},
+    Suite{.name = "quality", .title = "QuALITY", .is_normed = true, .read = read_quality},
     Suite{.name = "wikitext",
           .title = "WikiText",
           .question = Question::document,
@@ -63,6 +64,10 @@ std::vector<fs::path> files_of(const Suite& suite, const fs::path& path) {
 }
 
 }  // namespace
+
+std::string context_of(const Item& item, const Choice& choice) {
+  return item.document ? *item.document + choice.context : choice.context;
+}
 
 const Suite& find_suite(std::string_view name) {
   const auto at = std::ranges::find(kSuites, name, &Suite::name);

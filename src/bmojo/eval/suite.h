@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ namespace bmojo::eval {
 // all, or how likely a document is as a whole.
 enum class Question { choice, last_word, document };
 
+// A context stands behind the item's document, where it has one.
 struct Choice {
   std::string context, continuation;
 };
@@ -24,6 +26,8 @@ struct Item {
   size_t part = 0;
   std::vector<Choice> choices = {};  // one where nothing is chosen
   int64_t gold = 0;                  // of the choices
+  // What every context begins with. Items about one document stand together and share it.
+  std::shared_ptr<const std::string> document = {};
   // Of a document, as it stood in its file.
   int64_t num_words = 0, num_bytes = 0;
 };
@@ -47,6 +51,9 @@ struct Suite {
   // Adds a file's items, at most `limit`.
   void (*read)(const std::filesystem::path& file, size_t limit, std::vector<Item>& items) = nullptr;
 };
+
+// With the document.
+std::string context_of(const Item& item, const Choice& choice);
 
 // Error with the nearest name where there is no such suite.
 const Suite& find_suite(std::string_view name);

@@ -81,7 +81,9 @@ std::vector<Measured> measure_documents(const Some& some) {
 std::string digest_of(const Item& item) {
   base::Json texts = base::Json::array();
   for (const auto& [context, continuation] : item.choices) texts.push_back({context, continuation});
-  return base::digest_of_text(base::Json{texts, item.gold}.dump());
+  base::Json whole = {texts, item.gold};
+  if (item.document) whole.push_back(base::digest_of_text(*item.document));
+  return base::digest_of_text(whole.dump());
 }
 
 }  // namespace

@@ -14,11 +14,12 @@ int64_t first_token(const model::Config& config, const data::Tokenizer& tokenize
   return config.eos_token_id >= 0 ? config.eos_token_id : tokenizer.end_of_document();
 }
 
-Asked question(const Choice& choice, const model::Config& config, const data::Tokenizer& tokenizer,
+Asked question(const std::string& before, const std::string& continuation,
+               const model::Config& config, const data::Tokenizer& tokenizer,
                const std::string& where) {
   // White space between the two belongs to the word behind it.
-  const auto context = data::strip_end(choice.context);
-  const auto whole = choice.context + choice.continuation;
+  const auto context = data::strip_end(before);
+  const auto whole = before + continuation;
   Asked asked;
   if (context.empty()) {
     asked.continuation = further_ids(tokenizer, whole, where);
@@ -62,7 +63,8 @@ std::vector<Asked> questions(const Item& item, Question kind, const model::Confi
   }
   std::vector<Asked> out;
   for (const auto& choice : item.choices)
-    out.push_back(question(choice, config, tokenizer, item.where));
+    out.push_back(
+        question(context_of(item, choice), choice.continuation, config, tokenizer, item.where));
   return out;
 }
 
