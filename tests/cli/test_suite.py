@@ -8,8 +8,10 @@ import os
 import re
 import shutil
 import signal
+import string
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -175,6 +177,96 @@ def test_questions_about_a_document_are_asked_in_any_batch(bmojo, model, tmp_pat
             run(bmojo, model, "quality", data, "--items", path, "--limit", limit, "--batch", batch)
         assert items_of(bmojo, model, "quality", data, path, "--batch", batch, "--threads", threads) == whole
         assert path.read_text() == (tmp_path / "a").read_text()
+
+
+def words(text):
+    """As SQuAD's normalisation has it."""
+    text = "".join(char for char in text.lower() if char not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+
+def f1(text, golds):
+    def one(gold):
+        own, gold = Counter(words(text)), Counter(words(gold))
+        same = (own & gold).total()
+        return 2 * same / (own.total() + gold.total()) if same else 0
+
+    return max(map(one, golds))
+
+
+def contains(text, golds):
+    return int(golds[0].lower() in text.lower())
+
+
+def of_document(text, question):
+    return f"{text}\n\nQuestion: {question}\nAnswer:"
+
+
+LONG = "Of a cat, and\n\nof a dog. "
+LONG_ROWS = [
+    {"input": LONG, "evaluation": "f1", "source": "x",
+     "instructions": ["Who?", "Is it?", "Who?", "Where?", "No?"],
+     "outputs": ["the Cat", "Yes", "a dog", ["here", "there"], ["no", "Yes."]]},
+    {"input": "B", "instructions": ["Why?"], "outputs": ["x"], "evaluation": "LLM"},
+    {"input": "C", "instructions": ["Why?"], "outputs": ["unanswerable"]}]  # fmt: skip
+LONG_GOLDS = [["the Cat", "a dog"], ["Yes"], ["here", "there"], ["no", "Yes."], ["unanswerable"]]
+LONG_PROMPTS = [*(of_document(LONG, each) for each in ("Who?", "Is it?", "Where?", "No?")), of_document("C", "Why?")]
+SCROLLS_ROWS = [{"id": "1", "input": f"Who?\n\n{LONG}", "output": "the Cat"},
+                {"id": "1", "input": f"Who?\n\n{LONG}", "output": "a dog"},
+                {"id": "2", "input": f"Where?\n\n{LONG}", "output": "there"}]
+# Of each: suite, rows, prompts, right answers, items that are answered by yes or no, the measure,
+# the most tokens, a text that is right for the first item, and what measures it.
+ANSWERED = {
+    "qasper": ("qasper", LONG_ROWS, LONG_PROMPTS, LONG_GOLDS, [1, 3], "f1", 256, "Dog, cat", f1),
+    "narrativeqa": ("narrativeqa", LONG_ROWS, LONG_PROMPTS, LONG_GOLDS, [], "f1", 256, "A dog!", f1),
+    "narrativeqa, SCROLLS": ("narrativeqa", SCROLLS_ROWS, [of_document(LONG, "Who?"), of_document(LONG, "Where?")],
+                             [["the Cat", "a dog"], ["there"]], [], "f1", 256, "a dog, the cat", f1),
+    "swde": ("swde", [{"text": " <b>Year</b> 1999\nyear: ", "value": " In 1999 "}, {"text": "b", "value": "c"}],
+             ["<b>Year</b> 1999\nyear:", "b"], [["In 1999"], ["c"]], [], "contains", 48, "it was IN 1999.", contains),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ANSWERED)
+def test_answers_are_written_as_generate_writes(bmojo, model, tmp_path, case):
+    suite, rows, prompts, golds, given, measure, most, right, score = ANSWERED[case]
+    data = jsonl(tmp_path / f"{suite}.jsonl", *rows)
+    summary, lines = items_of(bmojo, model, suite, data, tmp_path / "a")
+    assert [line["golds"] for line in lines] == golds
+    for i, (line, prompt) in enumerate(zip(lines, prompts, strict=True)):
+        if i in given:
+            got = scored(bmojo, model, [(prompt, " no"), (prompt, " yes")], tmp_path)
+            assert line["log_likelihoods"] == pytest.approx([own for own, _ in got], rel=1e-9)
+            assert line["text"] == ["no", "yes"][np.argmax(line["log_likelihoods"])]
+            continue
+        (tmp_path / "prompt").write_text(prompt)
+        alone = bmojo.json("generate", "--model", model, "--prompt-file", tmp_path / "prompt", "--temperature", 0,
+                           "--max-tokens", most, "--stop", "\n")  # fmt: skip
+        assert line["text"] == alone["text"] and line["tokens"] == [len(alone["ids"])]
+        assert line["log_likelihoods"] == [pytest.approx(sum(alone["logprobs"]), rel=1e-9)]
+    # In any batch, and where a call goes on within a document. A right text that stands in the file counts.
+    for batch in (1, 3):
+        path = tmp_path / f"b{batch}"
+        run(bmojo, model, suite, data, "--items", path, "--limit", 1)
+        assert items_of(bmojo, model, suite, data, path, "--batch", batch) == (summary, lines)
+    head, *rest = path.read_text().splitlines()
+    rest[0] = json.dumps(lines[0] | {"text": right})
+    path.write_text("\n".join([head, *rest]) + "\n")
+    summary, lines = items_of(bmojo, model, suite, data, path)
+    scores = [score(line["text"], line["golds"]) for line in lines]
+    assert scores[0] > 0.5 and scores[1:] == pytest.approx([line[measure] for line in lines[1:]])
+    assert summary[measure] == pytest.approx(np.mean(scores))
+    assert summary[measure + "_stderr"] == pytest.approx(np.std(scores, ddof=1) / math.sqrt(len(scores)))
+    assert f"\n{measure}  " in bmojo("eval", "--model", model, "--suite", suite, "--suite-data", data)
+
+
+def test_a_line_without_its_text_is_refused(bmojo, model, tmp_path):
+    data = jsonl(tmp_path / "swde.jsonl", {"text": "a", "value": "b"})
+    _, (line,) = items_of(bmojo, model, "swde", data, tmp_path / "items")
+    head = (tmp_path / "items").read_text().splitlines()[0]
+    del line["text"]
+    (tmp_path / "items").write_text(f"{head}\n{json.dumps(line)}\n")
+    assert "items:2: must be a line of --items with 1 choices, got {" in refusal(
+        bmojo, model, "swde", data, "--items", tmp_path / "items")
 
 
 def test_piqa_finds_its_labels_beside_it(bmojo, model, tmp_path):
@@ -382,6 +474,14 @@ BAD = [
      "1: input must be a question, a blank line and a document, got 'q (D) t'"),
     ("quality", [{"input": f"q\n\n{OPTIONS}\n\n ", "output": "a"}], "1: input must hold a document, got none"),
     ("quality", [{"input": "t"}], "1: must have a field output, got none"),
+    ("qasper", [{"input": "q t", "output": "a"}],
+     "1: input must be a question, a blank line and a document, got 'q t'"),
+    ("qasper", [{"input": "q\n\n", "output": "a"}], "1: input must hold a document, got none"),
+    ("narrativeqa", [{"input": "q\n\nt", "output": 3}], "1: output must hold texts that are not empty, got 3"),
+    ("narrativeqa", [{"input": "q\n\nt", "output": []}], "1: output must hold texts that are not empty, got []"),
+    ("swde", [{"text": " ", "value": "a"}], "1: text must not be empty, got ' '"),
+    ("swde", [{"text": "a", "value": "\n"}], "1: value must not be empty, got '\\x0a'"),
+    ("swde", [{"text": "a"}], "1: must have a field value, got none"),
     ("wikitext", [{"page": " \n"}], "1: page must not be empty, got white space"),
     ("wikitext.txt", b"a\xff", " must be UTF-8, got other bytes at 1"),
     ("wikitext.txt", "\n", " must hold at least one item, got none"),
@@ -407,7 +507,7 @@ def test_labels_are_named_with_their_line(bmojo, model, tmp_path):
 
 
 def test_suites_and_files_that_are_not_there(bmojo, model, piqa, tmp_path):
-    names = "lambada, hellaswag, piqa, arc_easy, arc_challenge, winogrande, blimp, quality, wikitext"
+    names = "lambada, hellaswag, piqa, arc_easy, arc_challenge, winogrande, blimp, quality, qasper, narrativeqa, swde, wikitext"
     assert refusal(bmojo, model, "helaswag", tmp_path) == (
         f"bmojo: --suite: must be {names}, got 'helaswag'; did you mean hellaswag?")
     assert refusal(bmojo, model, "xxxxxxxxxxxxxxx", tmp_path).endswith(f"must be {names}, got 'xxxxxxxxxxxxxxx'")
@@ -455,7 +555,7 @@ def test_torch_tells_the_same(bmojo, model, piqa, tmp_path):
 
 REAL = [("lambada", "eval", 5153), ("hellaswag", "eval", 2000), ("piqa", "eval", 1838), ("arc_easy", "eval", 2376),
         ("arc_challenge", "eval", 1172), ("winogrande", "eval", 1267), ("wikitext", "wikitext-2/test.txt", 62),
-        ("quality", "eval", 202)]  # fmt: skip
+        ("quality", "eval", 202), ("qasper", "eval/scientific_qa.jsonl", 151)]  # fmt: skip
 
 
 @pytest.mark.parametrize("suite,where,count", REAL)

@@ -1,10 +1,13 @@
 #include "bmojo/eval/suite_ask.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "bmojo/eval/greedy.h"
 #include "bmojo/eval/likelihood.h"
+#include "bmojo/eval/prompt.h"
 #include "bmojo/eval/suite_tokens.h"
 
 namespace bmojo::eval {
@@ -20,11 +23,59 @@ Groups groups_of(const Asking& asking, std::span<const Item> items) {
   return groups;
 }
 
-std::vector<Answers> answer(const Asking& asking, std::span<const std::vector<Asked>> groups,
-                            const Beginning* beginning = nullptr) {
+// Behind a beginning that was read before, where there is one.
+std::vector<Answers> choose(const Asking& asking, std::span<const std::vector<Asked>> groups,
+                            const Beginning* beginning) {
   std::vector<Answers> out;
-  for (auto& each : likelihoods(asking.model, groups, asking.between_parts, beginning))
-    out.push_back(answers_of(asking.suite.question, std::move(each)));
+  for (const auto& each : likelihoods(asking.model, groups, asking.between_parts, beginning))
+    out.push_back(answers_of(asking.suite.question, each));
+  return out;
+}
+
+Until until_of(const Asking& asking) {
+  const auto& [measure, score, max_tokens, is_line] = asking.suite.answering;
+  Until until{.max_tokens = max_tokens};
+  if (is_line) until.stop = {"\n"};
+  if (asking.model.config().eos_token_id < 0) until.ends = {asking.tokenizer.end_of_document()};
+  return until;
+}
+
+std::vector<Answers> write(const Asking& asking, std::span<const Ids> prompts,
+                           const Beginning* beginning) {
+  std::vector<Continuation> texts(prompts.size());
+  std::vector<Prompt> rest;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    texts[i].memory = beginning == nullptr ? asking.model.begin() : beginning->memory->copy();
+    rest.push_back(
+        {&texts[i], std::span(prompts[i]).subspan(beginning == nullptr ? 0 : beginning->size)});
+  }
+  read_together(asking.model, rest, asking.between_parts);
+  std::vector<Answers> out;
+  for (auto& written : write_greedily(asking.model, texts, until_of(asking), asking.tokenizer,
+                                      asking.between_parts)) {
+    const double log_p = std::accumulate(written.logprobs.begin(), written.logprobs.end(), 0.);
+    Answer answer{{log_p, true, std::ssize(written.ids)}, std::move(written.text)};
+    out.push_back({std::move(answer)});
+  }
+  return out;
+}
+
+// Some items are answered in the model's words, others by the likeliest of those that are given.
+std::vector<Answers> answer(const Asking& asking, std::span<const std::vector<Asked>> groups,
+                            const Beginning* beginning) {
+  Groups choices;
+  std::vector<Ids> prompts;
+  for (const auto& group : groups)
+    if (group[0].continuation.empty())
+      prompts.push_back(group[0].context);
+    else
+      choices.push_back(group);
+  const auto chosen = choose(asking, choices, beginning);
+  const auto written = write(asking, prompts, beginning);
+  std::vector<Answers> out;
+  auto next_chosen = chosen.begin(), next_written = written.begin();
+  for (const auto& group : groups)
+    out.push_back(group[0].continuation.empty() ? *next_written++ : *next_chosen++);
   return out;
 }
 
@@ -46,7 +97,7 @@ std::vector<Answers> answer_documents(const Asking& asking, std::span<const Item
     for (size_t i = 0; i < count; ++i) got[of[from + i]].push_back(likely[i][0]);
   }
   std::vector<Answers> out;
-  for (auto& each : got) out.push_back(answers_of(asking.suite.question, std::move(each)));
+  for (const auto& each : got) out.push_back(answers_of(asking.suite.question, each));
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "bmojo/base/error.h"
 #include "bmojo/base/printable.h"
 #include "bmojo/data/python_text.h"
+#include "bmojo/eval/suite_answer.h"
 #include "bmojo/eval/suite_files.h"
 #include "bmojo/eval/suite_rows.h"
 
@@ -165,6 +166,22 @@ size_t end_of_options(std::string_view input) {
   return input.find("\n\n", input.find("(D)", input.find("\n\n")));
 }
 
+// --- Qasper and NarrativeQA ----------------------------------------------------------------------
+
+Item answered(const About& about) {
+  return {.where = about.where,
+          .choices = {{context_of(about.question), ""}},
+          .golds = about.golds,
+          .document = about.document};
+}
+
+size_t end_of_line(std::string_view input) { return input.find("\n\n"); }
+
+bool is_yes_or_no(const std::string& gold) {
+  const auto words = answer_words(gold);
+  return words.size() == 1 && (words[0] == "yes" || words[0] == "no");
+}
+
 }  // namespace
 
 void read_quality(const fs::path& file, size_t limit, std::vector<Item>& items) {
@@ -175,6 +192,20 @@ void read_quality(const fs::path& file, size_t limit, std::vector<Item>& items) 
     item.gold = gold_of(about, choices);
     items.push_back(std::move(item));
   }
+}
+
+void read_qasper(const fs::path& file, size_t limit, std::vector<Item>& items) {
+  for (const auto& about : read_questions(file, limit, {end_of_line, false})) {
+    items.push_back(answered(about));
+    const auto context = items.back().choices[0].context;
+    if (std::ranges::all_of(about.golds, is_yes_or_no))
+      items.back().choices = {{context, " no"}, {context, " yes"}};
+  }
+}
+
+void read_narrativeqa(const fs::path& file, size_t limit, std::vector<Item>& items) {
+  for (const auto& about : read_questions(file, limit, {end_of_line, false}))
+    items.push_back(answered(about));
 }
 
 }  // namespace bmojo::eval

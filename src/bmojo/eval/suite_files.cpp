@@ -176,6 +176,20 @@ void read_blimp(const fs::path& file, size_t limit, std::vector<Item>& items) {
   });
 }
 
+void read_swde(const fs::path& file, size_t limit, std::vector<Item>& items) {
+  for_each_row(file, limit, [&](const Row& row) {
+    const auto stripped = [&](const char* name) {
+      const auto text = row.text(name);
+      const std::string inner(data::strip(text));
+      base::require(!inner.empty(), "{}: {} must not be empty, got {}", row.where(), name,
+                    base::in_quotes(text));
+      return inner;
+    };
+    items.push_back(
+        {.where = row.where(), .choices = {{stripped("text"), ""}}, .golds = {stripped("value")}});
+  });
+}
+
 void read_wikitext(const fs::path& file, size_t limit, std::vector<Item>& items) {
   const auto add = [&](std::string where, const std::string& page) {
     base::require(!data::strip(page).empty(), "{}: page must not be empty, got white space", where);
