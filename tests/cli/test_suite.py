@@ -8,8 +8,10 @@ import os
 import re
 import shutil
 import signal
+import string
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +75,15 @@ HELLASWAG = {"activity_label": "Making [header] tea", "ctx_a": "A man stands. [t
              "ctx_b": "he SÉES", "endings": ENDINGS, "label": "2", "ind": 4}
 ARC = {"id": "x", "question": "Why?", "choices": {"text": ["up", "down there", "no"],
                                                   "label": ["1", "2", "3"]}, "answerKey": "2"}
+OPTIONS = " (A) up \n (B)  down there\n\t(C) no (D) or\n (D) é "
+CHOICES = [" up", " down there", " no (D) or", " é"]
+SEA = "\n\nQuestion: Where is\nthe sea?\nAnswer:"
+
+
+def about(text, question="Why?"):
+    return [(f"{text}\n\nQuestion: {question}\nAnswer:", each) for each in CHOICES]
+
+
 # Of each: suite, file, its text, and of each item (choices as (context, continuation), gold).
 CASES = {
     "lambada": ("lambada", "lambada_x.jsonl", [{"text": "one two\nthree"}, {"text": "ein  é"}, {"text": "word"}],
@@ -96,9 +107,24 @@ CASES = {
     "winogrande, hub": ("winogrande", "winogrande.jsonl",
                         [{"sentence": "A saw B so _  ran. ", "option1": "A", "option2": "B", "answer": "1"}],
                         [([("A saw B so A", " ran."), ("A saw B so B", " ran.")], 0)]),
+    "quality": ("quality", "quality.jsonl",
+                [{"input": "\n A text. \n\n It ends.\n", "evaluation": "exam",
+                  "instructions": [f"Why?\n\n{OPTIONS}", f"Where is\nthe sea?\n{OPTIONS}"],
+                  "outputs": ["(C) no  (D) or ", ["up"]]},
+                 {"input": "Other", "instructions": ["x\n\n(A) y\n(B) z"], "outputs": [], "evaluation": "human"},
+                 {"input": "B", "instructions": [f"Why?\n\n{OPTIONS}"], "outputs": ["(D) é"]}],
+                [(about("A text. \n\n It ends."), 2), ([("A text. \n\n It ends." + SEA, each) for each in CHOICES], 0),
+                 (about("B"), 3)]),
+    "quality, SCROLLS": ("quality", "quality.jsonl",
+                         [{"id": "1", "pid": "1_0", "input": f"Why?\n\n{OPTIONS}\n\n\nA text.\n\nIt ends. ", "output": "é"},
+                          {"id": "2", "input": f"Who?\n\n{OPTIONS}\n\nA text.\n\nIt ends.", "output": "down there"}],
+                         [(about("A text.\n\nIt ends."), 3), (about("A text.\n\nIt ends.", "Who?"), 1)]),
     "blimp": ("blimp", "x.jsonl", [{"sentence_good": "It is.", "sentence_bad": "It are."}],
               [([("", " It is."), ("", " It are.")], 0)]),
 }  # fmt: skip
+
+
+NORMED = ("hellaswag", "piqa", "arc_easy", "arc_challenge", "quality")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -127,7 +153,7 @@ def test_items_score_as_their_texts_do(bmojo, model, tmp_path, case):
                 if name in line:
                     assert line[name] == right[name][-1]
             assert line["gold"] == gold and line["choice"] == np.argmax(own)
-    names = ["acc", "acc_norm", "acc_bytes"] if suite in ("hellaswag", "piqa", "arc_easy", "arc_challenge") else ["acc"]
+    names = ["acc", "acc_norm", "acc_bytes"] if suite in NORMED else ["acc"]
     for name in names:
         assert summary[name] == np.mean(right[name])
         error = np.std(right[name], ddof=1) / math.sqrt(len(lines)) if len(lines) > 1 else None
@@ -136,6 +162,111 @@ def test_items_score_as_their_texts_do(bmojo, model, tmp_path, case):
     if suite == "lambada":
         assert summary["perplexity"] == pytest.approx(
             math.exp(-np.mean([line["log_likelihoods"][0] for line in lines])))
+
+
+def test_questions_about_a_document_are_asked_in_any_batch(bmojo, model, tmp_path):
+    """Items alone, several about one document, and a call that goes on within one."""
+    rows = [{"input": f"text {i} " * 9, "instructions": [f"q{i}{j}\n\n{OPTIONS}" for j in range(i)],
+             "outputs": ["up"] * i} for i in (1, 1, 5, 1, 3)]  # fmt: skip
+    data = jsonl(tmp_path / "quality.jsonl", *rows)
+    whole = items_of(bmojo, model, "quality", data, tmp_path / "a", "--batch", 100)
+    assert whole[0]["items"] == 11
+    for batch, threads in ((1, 1), (2, 2), (4, 1)):
+        path = tmp_path / f"batch{batch}"
+        for limit in (1, 4, 11):
+            run(bmojo, model, "quality", data, "--items", path, "--limit", limit, "--batch", batch)
+        assert items_of(bmojo, model, "quality", data, path, "--batch", batch, "--threads", threads) == whole
+        assert path.read_text() == (tmp_path / "a").read_text()
+
+
+def words(text):
+    """As SQuAD's normalisation has it."""
+    text = "".join(char for char in text.lower() if char not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+
+def f1(text, golds):
+    def one(gold):
+        own, gold = Counter(words(text)), Counter(words(gold))
+        same = (own & gold).total()
+        return 2 * same / (own.total() + gold.total()) if same else 0
+
+    return max(map(one, golds))
+
+
+def contains(text, golds):
+    return int(golds[0].lower() in text.lower())
+
+
+def of_document(text, question):
+    return f"{text}\n\nQuestion: {question}\nAnswer:"
+
+
+LONG = "Of a cat, and\n\nof a dog. "
+LONG_ROWS = [
+    {"input": LONG, "evaluation": "f1", "source": "x",
+     "instructions": ["Who?", "Is it?", "Who?", "Where?", "No?"],
+     "outputs": ["the Cat", "Yes", "a dog", ["here", "there"], ["no", "Yes."]]},
+    {"input": "B", "instructions": ["Why?"], "outputs": ["x"], "evaluation": "LLM"},
+    {"input": "C", "instructions": ["Why?"], "outputs": ["unanswerable"]}]  # fmt: skip
+LONG_GOLDS = [["the Cat", "a dog"], ["Yes"], ["here", "there"], ["no", "Yes."], ["unanswerable"]]
+LONG_PROMPTS = [*(of_document(LONG, each) for each in ("Who?", "Is it?", "Where?", "No?")), of_document("C", "Why?")]
+SCROLLS_ROWS = [{"id": "1", "input": f"Who?\n\n{LONG}", "output": "the Cat"},
+                {"id": "1", "input": f"Who?\n\n{LONG}", "output": "a dog"},
+                {"id": "2", "input": f"Where?\n\n{LONG}", "output": "there"}]
+# Of each: suite, rows, prompts, right answers, items that are answered by yes or no, the measure,
+# the most tokens, a text that is right for the first item, and what measures it.
+ANSWERED = {
+    "qasper": ("qasper", LONG_ROWS, LONG_PROMPTS, LONG_GOLDS, [1, 3], "f1", 256, "Dog, cat", f1),
+    "narrativeqa": ("narrativeqa", LONG_ROWS, LONG_PROMPTS, LONG_GOLDS, [], "f1", 256, "A dog!", f1),
+    "narrativeqa, SCROLLS": ("narrativeqa", SCROLLS_ROWS, [of_document(LONG, "Who?"), of_document(LONG, "Where?")],
+                             [["the Cat", "a dog"], ["there"]], [], "f1", 256, "a dog, the cat", f1),
+    "swde": ("swde", [{"text": " <b>Year</b> 1999\nyear: ", "value": " In 1999 "}, {"text": "b", "value": "c"}],
+             ["<b>Year</b> 1999\nyear:", "b"], [["In 1999"], ["c"]], [], "contains", 48, "it was IN 1999.", contains),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ANSWERED)
+def test_answers_are_written_as_generate_writes(bmojo, model, tmp_path, case):
+    suite, rows, prompts, golds, given, measure, most, right, score = ANSWERED[case]
+    data = jsonl(tmp_path / f"{suite}.jsonl", *rows)
+    summary, lines = items_of(bmojo, model, suite, data, tmp_path / "a")
+    assert [line["golds"] for line in lines] == golds
+    for i, (line, prompt) in enumerate(zip(lines, prompts, strict=True)):
+        if i in given:
+            got = scored(bmojo, model, [(prompt, " no"), (prompt, " yes")], tmp_path)
+            assert line["log_likelihoods"] == pytest.approx([own for own, _ in got], rel=1e-9)
+            assert line["text"] == ["no", "yes"][np.argmax(line["log_likelihoods"])]
+            continue
+        (tmp_path / "prompt").write_text(prompt)
+        alone = bmojo.json("generate", "--model", model, "--prompt-file", tmp_path / "prompt", "--temperature", 0,
+                           "--max-tokens", most, "--stop", "\n")  # fmt: skip
+        assert line["text"] == alone["text"] and line["tokens"] == [len(alone["ids"])]
+        assert line["log_likelihoods"] == [pytest.approx(sum(alone["logprobs"]), rel=1e-9)]
+    # In any batch, and where a call goes on within a document. A right text that stands in the file counts.
+    for batch in (1, 3):
+        path = tmp_path / f"b{batch}"
+        run(bmojo, model, suite, data, "--items", path, "--limit", 1)
+        assert items_of(bmojo, model, suite, data, path, "--batch", batch) == (summary, lines)
+    head, *rest = path.read_text().splitlines()
+    rest[0] = json.dumps(lines[0] | {"text": right})
+    path.write_text("\n".join([head, *rest]) + "\n")
+    summary, lines = items_of(bmojo, model, suite, data, path)
+    scores = [score(line["text"], line["golds"]) for line in lines]
+    assert scores[0] > 0.5 and scores[1:] == pytest.approx([line[measure] for line in lines[1:]])
+    assert summary[measure] == pytest.approx(np.mean(scores))
+    assert summary[measure + "_stderr"] == pytest.approx(np.std(scores, ddof=1) / math.sqrt(len(scores)))
+    assert f"\n{measure}  " in bmojo("eval", "--model", model, "--suite", suite, "--suite-data", data)
+
+
+def test_a_line_without_its_text_is_refused(bmojo, model, tmp_path):
+    data = jsonl(tmp_path / "swde.jsonl", {"text": "a", "value": "b"})
+    _, (line,) = items_of(bmojo, model, "swde", data, tmp_path / "items")
+    head = (tmp_path / "items").read_text().splitlines()[0]
+    del line["text"]
+    (tmp_path / "items").write_text(f"{head}\n{json.dumps(line)}\n")
+    assert "items:2: must be a line of --items with 1 choices, got {" in refusal(
+        bmojo, model, "swde", data, "--items", tmp_path / "items")
 
 
 def test_piqa_finds_its_labels_beside_it(bmojo, model, tmp_path):
@@ -321,6 +452,36 @@ BAD = [
     ("winogrande", [{**GRANDE, "sentence": "a _ "}], "1: sentence must go on behind its gap _, got its end"),
     ("winogrande", [{**GRANDE, "answer": "3"}], "1: answer: must be from 1 to 2, got 3"),
     ("blimp", [{"sentence_good": "a"}], "1: must have a field sentence_bad, got none"),
+    ("quality", [{"input": "t", "instructions": ["q"]}], "1: must have a field outputs, got none"),
+    ("quality", [{"input": "", "instructions": ["q"], "outputs": ["a"]}], '1: input must not be empty, got ""'),
+    ("quality", [{"input": " \n", "instructions": ["q"], "outputs": ["a"]}], "1: input must hold a document, got none"),
+    ("quality", [{"input": "t", "instructions": [], "outputs": []}], "1: instructions must be one text or more, got []"),
+    ("quality", [{"input": "t", "instructions": ["q"], "outputs": []}],
+     "1: outputs must be as many as the 1 instructions, got []"),
+    ("quality", [{"input": "t", "instructions": ["q"], "outputs": [[""]]}],
+     '1: outputs must hold texts that are not empty, got [""]'),
+    ("quality", [{"input": "t", "instructions": ["q"], "outputs": ["a"]}],
+     "1, question 1: question must have choices (A) to (D), a line each, got 'q'"),
+    ("quality", [{"input": "t", "instructions": ["q\n(A) a\n(B) b (C) c\n(D) d"], "outputs": ["a"]}],
+     "1, question 1: question must have choices (A) to (D), a line each, got "),
+    ("quality", [{"input": "t", "instructions": ["q\n(A) a\n(B)\n(C) c\n(D) d"], "outputs": ["a"]}],
+     "1, question 1: choices must not be empty, got (B) of "),
+    ("quality", [{"input": "t", "instructions": ["p\n" + OPTIONS, "q\n" + OPTIONS], "outputs": ["up", "(B) up"]}],
+     "1, question 2: output must be one of the choices, got '(B) up'"),
+    ("quality", [{"input": "t", "instructions": ["q\n" + OPTIONS], "outputs": [["up", "no"]]}],
+     "1, question 1: question must have one right answer, got 2"),
+    ("quality", [{"input": "q (D) t", "output": "a"}],
+     "1: input must be a question, a blank line and a document, got 'q (D) t'"),
+    ("quality", [{"input": f"q\n\n{OPTIONS}\n\n ", "output": "a"}], "1: input must hold a document, got none"),
+    ("quality", [{"input": "t"}], "1: must have a field output, got none"),
+    ("qasper", [{"input": "q t", "output": "a"}],
+     "1: input must be a question, a blank line and a document, got 'q t'"),
+    ("qasper", [{"input": "q\n\n", "output": "a"}], "1: input must hold a document, got none"),
+    ("narrativeqa", [{"input": "q\n\nt", "output": 3}], "1: output must hold texts that are not empty, got 3"),
+    ("narrativeqa", [{"input": "q\n\nt", "output": []}], "1: output must hold texts that are not empty, got []"),
+    ("swde", [{"text": " ", "value": "a"}], "1: text must not be empty, got ' '"),
+    ("swde", [{"text": "a", "value": "\n"}], "1: value must not be empty, got '\\x0a'"),
+    ("swde", [{"text": "a"}], "1: must have a field value, got none"),
     ("wikitext", [{"page": " \n"}], "1: page must not be empty, got white space"),
     ("wikitext.txt", b"a\xff", " must be UTF-8, got other bytes at 1"),
     ("wikitext.txt", "\n", " must hold at least one item, got none"),
@@ -346,7 +507,7 @@ def test_labels_are_named_with_their_line(bmojo, model, tmp_path):
 
 
 def test_suites_and_files_that_are_not_there(bmojo, model, piqa, tmp_path):
-    names = "lambada, hellaswag, piqa, arc_easy, arc_challenge, winogrande, blimp, wikitext"
+    names = "lambada, hellaswag, piqa, arc_easy, arc_challenge, winogrande, blimp, quality, qasper, narrativeqa, swde, wikitext"
     assert refusal(bmojo, model, "helaswag", tmp_path) == (
         f"bmojo: --suite: must be {names}, got 'helaswag'; did you mean hellaswag?")
     assert refusal(bmojo, model, "xxxxxxxxxxxxxxx", tmp_path).endswith(f"must be {names}, got 'xxxxxxxxxxxxxxx'")
@@ -393,7 +554,8 @@ def test_torch_tells_the_same(bmojo, model, piqa, tmp_path):
 
 
 REAL = [("lambada", "eval", 5153), ("hellaswag", "eval", 2000), ("piqa", "eval", 1838), ("arc_easy", "eval", 2376),
-        ("arc_challenge", "eval", 1172), ("winogrande", "eval", 1267), ("wikitext", "wikitext-2/test.txt", 62)]  # fmt: skip
+        ("arc_challenge", "eval", 1172), ("winogrande", "eval", 1267), ("wikitext", "wikitext-2/test.txt", 62),
+        ("quality", "eval", 202), ("qasper", "eval/scientific_qa.jsonl", 151)]  # fmt: skip
 
 
 @pytest.mark.parametrize("suite,where,count", REAL)

@@ -11,23 +11,16 @@
 #include "bmojo/base/random.h"
 #include "bmojo/data/python_text.h"
 #include "bmojo/eval/likelihood.h"
+#include "bmojo/eval/suite_ask.h"
 #include "bmojo/eval/suite_score.h"
 #include "bmojo/eval/suite_text.h"
 #include "bmojo/eval/suite_tokens.h"
-#include "bmojo/infer/language_model.h"
-#include "tests/infer/support.h"
+#include "tests/eval/native.h"
 
 namespace bmojo::eval {
 namespace {
 
 using Group = std::vector<Asked>;
-
-std::unique_ptr<LanguageModel> language_model(const test::Draw& draw, int threads) {
-  auto model = std::make_unique<infer::Model>(model::TensorFolder(draw.folder.path()), draw.config,
-                                              std::nullopt, threads);
-  return std::make_unique<infer::NativeLanguageModel>(std::move(model),
-                                                      [] { return std::string(); });
-}
 
 // Groups as suites have them: one context for all choices, contexts that differ at their end or end
 // sooner, choices that begin alike, one choice alone, a context of one token.
@@ -71,7 +64,7 @@ TEST(Likelihood, IsThatOfTheWholeTextBitByBit) {
   int64_t num_greedy = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const test::Draw draw(seed);
-    const auto model = language_model(draw, 1);
+    const auto model = test::language_model(draw, 1);
     const auto groups = random_groups(draw.config, seed);
     const auto got = likelihoods(*model, groups);
     ASSERT_EQ(got.size(), groups.size());
@@ -92,8 +85,8 @@ TEST(Likelihood, BatchesAndThreadsChangeNoBit) {
   for (uint64_t seed = 50; seed < 70; ++seed) {
     const test::Draw draw(seed);
     const auto groups = random_groups(draw.config, seed);
-    const auto whole = likelihoods(*language_model(draw, 2), groups);
-    const auto model = language_model(draw, 1);
+    const auto whole = likelihoods(*test::language_model(draw, 2), groups);
+    const auto model = test::language_model(draw, 1);
     for (size_t g = 0; g < groups.size(); ++g) {
       const auto alone = likelihoods(*model, std::span(groups).subspan(g, 1))[0];
       ASSERT_EQ(alone.size(), whole[g].size());
@@ -104,7 +97,7 @@ TEST(Likelihood, BatchesAndThreadsChangeNoBit) {
 
 TEST(Likelihood, ACommonContextIsReadOnce) {
   const test::Draw draw(3);
-  const auto model = language_model(draw, 1);
+  const auto model = test::language_model(draw, 1);
   const auto context = test::random_ids(draw.config, 700, 1);
   Group group;
   for (uint64_t i = 0; i < 4; ++i)
@@ -114,9 +107,28 @@ TEST(Likelihood, ACommonContextIsReadOnce) {
   EXPECT_EQ(model->num_read(), 699 + 4 * (1 + 4));
 }
 
+// Behind a beginning that was read before, whatever is asked behind it.
+TEST(Likelihood, ABeginningChangesNoBit) {
+  for (uint64_t seed = 80; seed < 100; ++seed) {
+    const test::Draw draw(seed);
+    const auto model = test::language_model(draw, 1);
+    auto groups = random_groups(draw.config, seed);
+    const auto ids = test::random_ids(draw.config, static_cast<int64_t>(1 + seed), seed);
+    for (auto& group : groups)
+      for (auto& [context, continuation] : group)
+        context.insert(context.begin(), ids.begin(), ids.end());
+    const auto expected = likelihoods(*model, groups);
+    const auto beginning = read_beginning(*model, ids);
+    const auto got = likelihoods(*model, groups, {}, &beginning);
+    for (size_t g = 0; g < groups.size(); ++g)
+      for (size_t i = 0; i < groups[g].size(); ++i)
+        expect_equal(got[g][i], expected[g][i], draw.text());
+  }
+}
+
 TEST(Likelihood, WhatCannotBeAskedIsRefused) {
   const test::Draw draw(3);
-  const auto model = language_model(draw, 1);
+  const auto model = test::language_model(draw, 1);
   for (const Group& group : {Group{{{}, {1}}}, Group{{{1}, {}}}})
     EXPECT_THROW(likelihoods(*model, {&group, 1}), base::Error);
 }
@@ -177,6 +189,10 @@ TEST(SuiteText, IsPythons) {
   EXPECT_EQ(data::strip(" \n"), "");
   EXPECT_EQ(data::count_words(" a \n b  c"), 4);
   EXPECT_EQ(data::count_words(""), 1);
+  EXPECT_EQ(data::single_spaced(" a \xc2\xa0\n b\xc3\xa9 c "), "a b\xc3\xa9 c");
+  EXPECT_EQ(data::single_spaced("\t "), "");
+  EXPECT_EQ(data::split(" a\n\xc3\xa9"), (std::vector<std::string>{"a", "\xc3\xa9"}));
+  EXPECT_EQ(data::lowered("A\xc3\x89z[\xce\xa3"), "a\xc3\xa9z[\xcf\x83");
   EXPECT_EQ(data::count_characters("a\xc3\xa9\xe2\x82\xac"), 3);
   EXPECT_EQ(data::replaced("aaaa", "aa", "a"), "aa");
   EXPECT_EQ(data::capitalized("\xc3\xa9T\xc3\x89 OK"), "\xc3\x89t\xc3\xa9 ok");
@@ -265,6 +281,31 @@ struct PoorTokenizer : data::Tokenizer {
  private:
   std::string name_ = "bpe";
 };
+
+TEST(Asking, ADocumentIsReadOnceForAllItsQuestions) {
+  const test::Draw draw(3);
+  const auto model = test::language_model(draw, 1);
+  const PoorTokenizer tokenizer;
+  const auto document = std::make_shared<const std::string>(300, 'a');
+  std::vector<Item> items;
+  for (const auto* question : {"b", "bab", "ba"})
+    items.push_back(
+        {.where = "F", .choices = {{question, "ab"}, {question, "ba"}}, .document = document});
+  std::vector<size_t> counts;
+  const auto num_read = [&](size_t batch) {
+    const auto before = model->num_read();
+    counts.clear();
+    const Asking asking{
+        .model = *model, .tokenizer = tokenizer, .suite = find_suite("quality"), .batch = batch};
+    ask(asking, items, [&](std::span<const Answers> answers) { counts.push_back(answers.size()); });
+    return model->num_read() - before;
+  };
+  // The document; of each question all but its last token; of each choice that one and its first.
+  EXPECT_EQ(num_read(2), 300 + (0 + 2 + 1) + 6 * 2);
+  EXPECT_EQ(counts, (std::vector<size_t>{2, 1}));
+  items.resize(1);
+  EXPECT_EQ(num_read(2), 300 + 2 * 2);
+}
 
 TEST(QuestionsOfAPoorTokenizer, AreRefusedWithoutTokens) {
   const test::Draw draw(1);

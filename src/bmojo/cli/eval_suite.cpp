@@ -11,8 +11,8 @@
 #include "bmojo/cli/items_file.h"
 #include "bmojo/cli/writing.h"
 #include "bmojo/eval/suite.h"
+#include "bmojo/eval/suite_ask.h"
 #include "bmojo/eval/suite_score.h"
-#include "bmojo/eval/suite_tokens.h"
 #include "bmojo/model/checkpoint.h"
 
 namespace bmojo::cli {
@@ -32,32 +32,13 @@ base::Json header_of(const EngineChoice& choice, const SuiteOptions& options,
           {"max_length", options.max_length}};
 }
 
-// Reads `batch` items at once, or windows of documents: an item may have any number of them.
-std::vector<eval::Answers> ask(const eval::LanguageModel& model, const data::Tokenizer& tokenizer,
-                               eval::Question kind, std::span<const eval::Item> items,
-                               const SuiteOptions& options, size_t batch) {
-  std::vector<std::vector<eval::Asked>> groups;
-  std::vector<size_t> of;  // the item of each
-  for (size_t i = 0; i < items.size(); ++i) {
-    auto asked = eval::questions(items[i], kind, model.config(), tokenizer, options.max_length);
-    if (kind == eval::Question::document)
-      for (auto& window : asked) groups.push_back({std::move(window)});
-    else
-      groups.push_back(std::move(asked));
-    of.resize(groups.size(), i);
-  }
-  std::vector<std::vector<eval::Likelihood>> got(items.size());
-  for (size_t from = 0; from < groups.size(); from += batch) {
-    const auto some = std::span(groups).subspan(from, std::min(batch, groups.size() - from));
-    const auto answers = eval::likelihoods(model, some, check_interrupted);
-    for (size_t i = 0; i < some.size(); ++i) {
-      auto& own = got[of[from + i]];
-      own.insert(own.end(), answers[i].begin(), answers[i].end());
-    }
-  }
-  std::vector<eval::Answers> out;
-  for (auto& own : got) out.push_back(eval::answers_of(kind, std::move(own)));
-  return out;
+// How many memories are needed at once.
+int64_t count_sequences(const eval::SuiteData& data, int64_t batch) {
+  if (data.suite->question == eval::Question::document) return batch;
+  size_t most = 1;  // texts of an item
+  for (const auto& item : data.items) most = std::max(most, item.choices.size());
+  const int64_t num_documents = data.items[0].document ? 1 : 0;  // whose beginning is kept
+  return std::min(batch, std::ssize(data.items)) * static_cast<int64_t>(most) + num_documents;
 }
 
 base::Json to_json(const std::vector<eval::Measured>& measures) {
@@ -133,12 +114,8 @@ void eval_suite(const EngineChoice& choice, const Common& common, const SuiteOpt
   const auto data = eval::read_suite(
       suite, options.data,
       options.limit > 0 ? static_cast<size_t>(options.limit) : std::numeric_limits<size_t>::max());
-  size_t most = 1;  // texts of an item
-  for (const auto& item : data.items) most = std::max(most, item.choices.size());
   auto sized = choice;
-  sized.sequences = batch;
-  if (suite.question != eval::Question::document)
-    sized.sequences = std::min(batch, std::ssize(data.items)) * static_cast<int64_t>(most);
+  sized.sequences = count_sequences(data, batch);
   const auto model = open_model(sized, common.threads);
   const auto tokenizer = tokenizer_for(Writing(), choice.model, model->config());
   base::require(tokenizer != nullptr, "--suite: needs a tokenizer, got none in the model's folder");
@@ -148,18 +125,17 @@ void eval_suite(const EngineChoice& choice, const Common& common, const SuiteOpt
   auto answers = file.done();
   defer_interrupts();
   base::Progress progress("eval", "items", common.quiet);
-  // Documents that are read whole take long: each is kept as soon as it is done.
-  const bool is_whole = suite.question == eval::Question::document && options.max_length == 0;
-  const size_t at_once = is_whole ? 1 : static_cast<size_t>(batch);
-  while (answers.size() < data.items.size()) {
-    const size_t first = answers.size(), count = std::min(at_once, data.items.size() - first);
-    const auto more =
-        ask(*model, *tokenizer, suite.question, std::span(data.items).subspan(first, count),
-            options, static_cast<size_t>(batch));
+  const eval::Asking asking{.model = *model,
+                            .tokenizer = *tokenizer,
+                            .suite = suite,
+                            .batch = static_cast<size_t>(batch),
+                            .max_length = options.max_length,
+                            .between_parts = check_interrupted};
+  eval::ask(asking, std::span(data.items).subspan(answers.size()), [&](const auto& more) {
+    file.add(answers.size(), more);
     answers.insert(answers.end(), more.begin(), more.end());
-    file.add(first, more);
     progress.update(std::ssize(answers), std::ssize(data.items));
-  }
+  });
   print(data, answers, common.json);
 }
 

@@ -57,6 +57,26 @@ int64_t count_words(std::string_view text) {
   return num_gaps + 1;
 }
 
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> words;
+  bool in_word = false;
+  for (size_t at = 0; at < text.size();) {
+    const auto [code, size] = character_at(text.data() + at);
+    const bool space = is_space(code);
+    if (!space && !in_word) words.emplace_back();
+    if (!space) words.back() += text.substr(at, size);
+    in_word = !space;
+    at += size;
+  }
+  return words;
+}
+
+std::string single_spaced(std::string_view text) {
+  std::string out;
+  for (const auto& word : split(text)) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
 int64_t count_characters(std::string_view text) {
   return std::ssize(text) - std::ranges::count_if(text, is_tail);
 }
@@ -78,6 +98,16 @@ std::string capitalized(std::string_view text) {
     const auto [code, size] = character_at(text.data() + at);
     const auto signed_code = static_cast<int32_t>(code);
     append_utf8(out, at == 0 ? utf8proc_totitle(signed_code) : utf8proc_tolower(signed_code));
+    at += size;
+  }
+  return out;
+}
+
+std::string lowered(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const auto [code, size] = character_at(text.data() + at);
+    append_utf8(out, utf8proc_tolower(static_cast<int32_t>(code)));
     at += size;
   }
   return out;

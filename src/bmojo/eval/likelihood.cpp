@@ -99,9 +99,19 @@ Likelihood& Likelihood::operator+=(const Likelihood& other) {
   return *this;
 }
 
+Beginning read_beginning(const LanguageModel& model, std::span<const int64_t> ids,
+                         const std::function<void()>& between_parts) {
+  std::vector<Text> texts;
+  texts.push_back({model.begin(), ids});
+  read_all(model, texts, between_parts);
+  return {ids.size(), std::move(texts[0].memory)};
+}
+
 std::vector<std::vector<Likelihood>> likelihoods(const LanguageModel& model,
                                                  std::span<const std::vector<Asked>> groups,
-                                                 const std::function<void()>& between_parts) {
+                                                 const std::function<void()>& between_parts,
+                                                 const Beginning* beginning) {
+  const size_t size = beginning == nullptr ? 0 : beginning->size;
   std::vector<std::vector<Ids>> ids(groups.size());
   std::vector<Text> shared;
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -111,7 +121,9 @@ std::vector<std::vector<Likelihood>> likelihoods(const LanguageModel& model,
                     asked.context.size(), asked.continuation.size());
       ids[g].push_back(read_ids(asked));
     }
-    shared.push_back({model.begin(), std::span(ids[g][0]).first(count_shared(groups[g], ids[g]))});
+    const size_t count = std::max(size, count_shared(groups[g], ids[g]));
+    shared.push_back({beginning == nullptr ? model.begin() : beginning->memory->copy(),
+                      std::span(ids[g][0]).first(count).subspan(size)});
   }
   read_all(model, shared, between_parts);
   std::vector<std::vector<Likelihood>> out(groups.size());
@@ -121,7 +133,7 @@ std::vector<std::vector<Likelihood>> likelihoods(const LanguageModel& model,
     for (size_t i = 0; i < groups[g].size(); ++i) {
       const bool is_last = i + 1 == groups[g].size();
       texts.push_back({is_last ? std::move(shared[g].memory) : shared[g].memory->copy(),
-                       std::span(ids[g][i]).subspan(shared[g].ids.size()),
+                       std::span(ids[g][i]).subspan(size + shared[g].ids.size()),
                        groups[g][i].continuation, &out[g][i]});
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -23,11 +24,21 @@ struct Likelihood {
   Likelihood& operator+=(const Likelihood& other);
 };
 
+// What some texts begin with, read once: each of them goes on with a copy.
+struct Beginning {
+  size_t size = 0;  // in tokens
+  std::unique_ptr<Memory> memory;
+};
+Beginning read_beginning(const LanguageModel& model, std::span<const int64_t> ids,
+                         const std::function<void()>& between_parts = {});
+
 // Of groups of questions; those of a group are answered from one reading of the tokens that they
 // begin with in common. All groups are read at once, in parts of bounded size; a group's result is
-// of that group alone. RunError where probabilities are not finite.
+// of that group alone. `beginning`, where it is given, is what every context begins with; it is
+// shorter than each. RunError where probabilities are not finite.
 std::vector<std::vector<Likelihood>> likelihoods(const LanguageModel& model,
                                                  std::span<const std::vector<Asked>> groups,
-                                                 const std::function<void()>& between_parts = {});
+                                                 const std::function<void()>& between_parts = {},
+                                                 const Beginning* beginning = nullptr);
 
 }  // namespace bmojo::eval

@@ -9,6 +9,7 @@
 #include "bmojo/base/file.h"
 #include "bmojo/base/nearest.h"
 #include "bmojo/base/printable.h"
+#include "bmojo/eval/suite_answer.h"
 #include "bmojo/eval/suite_files.h"
 
 namespace bmojo::eval {
@@ -26,6 +27,22 @@ constexpr std::array kSuites = {
     Suite{.name = "arc_challenge", .title = "ARC-Challenge", .is_normed = true, .read = read_arc},
     Suite{.name = "winogrande", .title = "WinoGrande", .read = read_winogrande},
     Suite{.name = "blimp", .title = "BLiMP", .has_parts = true, .read = read_blimp},
+    Suite{.name = "quality", .title = "QuALITY", .is_normed = true, .read = read_quality},
+    Suite{.name = "qasper",
+          .title = "Qasper",
+          .question = Question::answer,
+          .answering = {"f1", score_qasper, 256, true},
+          .read = read_qasper},
+    Suite{.name = "narrativeqa",
+          .title = "NarrativeQA",
+          .question = Question::answer,
+          .answering = {"f1", score_f1, 256, true},
+          .read = read_narrativeqa},
+    Suite{.name = "swde",
+          .title = "SWDE",
+          .question = Question::answer,
+          .answering = {"contains", score_contained, 48, true},
+          .read = read_swde},
     Suite{.name = "wikitext",
           .title = "WikiText",
           .question = Question::document,
@@ -63,6 +80,10 @@ std::vector<fs::path> files_of(const Suite& suite, const fs::path& path) {
 }
 
 }  // namespace
+
+std::string context_of(const Item& item, const Choice& choice) {
+  return item.document ? *item.document + choice.context : choice.context;
+}
 
 const Suite& find_suite(std::string_view name) {
   const auto at = std::ranges::find(kSuites, name, &Suite::name);

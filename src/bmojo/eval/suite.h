@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +14,10 @@
 namespace bmojo::eval {
 
 // What is asked: the likeliest of some continuations, whether a continuation is the likeliest of
-// all, or how likely a document is as a whole.
-enum class Question { choice, last_word, document };
+// all, how likely a document is as a whole, or an answer in the model's own words.
+enum class Question { choice, last_word, document, answer };
 
+// A context stands behind the item's document, where it has one.
 struct Choice {
   std::string context, continuation;
 };
@@ -24,6 +27,11 @@ struct Item {
   size_t part = 0;
   std::vector<Choice> choices = {};  // one where nothing is chosen
   int64_t gold = 0;                  // of the choices
+  // Of an answer: texts that are right. It stands behind the only choice's context; or it is the
+  // likeliest of several continuations, where no other words are right.
+  std::vector<std::string> golds = {};
+  // What every context begins with. Items about one document stand together and share it.
+  std::shared_ptr<const std::string> document = {};
   // Of a document, as it stood in its file.
   int64_t num_words = 0, num_bytes = 0;
 };
@@ -37,6 +45,14 @@ struct SuiteData {
   std::vector<Item> items = {};
 };
 
+// How a suite is answered in words.
+struct Answering {
+  std::string_view measure;
+  double (*score)(std::string_view text, std::span<const std::string> golds) = nullptr;
+  int64_t max_tokens = 0;
+  bool is_line = false;  // it ends with its line
+};
+
 struct Suite {
   std::string_view name, title;
   Question question = Question::choice;
@@ -44,9 +60,13 @@ struct Suite {
   // the character and by the byte.
   bool is_normed = false;
   bool has_parts = false;
+  Answering answering = {};
   // Adds a file's items, at most `limit`.
   void (*read)(const std::filesystem::path& file, size_t limit, std::vector<Item>& items) = nullptr;
 };
+
+// With the document.
+std::string context_of(const Item& item, const Choice& choice);
 
 // Error with the nearest name where there is no such suite.
 const Suite& find_suite(std::string_view name);

@@ -1,80 +1,20 @@
 #include "bmojo/eval/suite_files.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "bmojo/base/error.h"
 #include "bmojo/base/file.h"
 #include "bmojo/base/input.h"
-#include "bmojo/base/json.h"
 #include "bmojo/base/number.h"
 #include "bmojo/data/python_text.h"
 #include "bmojo/data/unicode.h"
+#include "bmojo/eval/suite_rows.h"
 #include "bmojo/eval/suite_text.h"
 
 namespace bmojo::eval {
 namespace fs = std::filesystem;
 namespace {
-
-// One object of a line, and what its fields must be.
-class Row {
- public:
-  Row(base::Json json, std::string where) : json_(std::move(json)), where_(std::move(where)) {
-    base::require(json_.is_object(), "{}: must be an object {{..}}, got {}", where_,
-                  base::printable(json_.dump(), 60));
-  }
-
-  const std::string& where() const { return where_; }
-  bool has(const char* name) const { return json_.contains(name); }
-
-  const base::Json& field(const char* name) const {
-    base::require(has(name), "{}: must have a field {}, got none", where_, name);
-    return json_[name];
-  }
-  Row object(const char* name) const { return {field(name), where_ + " " + name}; }
-  std::string text(const char* name) const {
-    const auto& value = field(name);
-    base::require(value.is_string(), "{}: {} must be text, got {}", where_, name, shown(value));
-    return value.get<std::string>();
-  }
-  std::string some_text(const char* name) const {
-    auto value = text(name);
-    base::require(!value.empty(), "{}: {} must not be empty, got \"\"", where_, name);
-    return value;
-  }
-  // Two or more, none of them empty.
-  std::vector<std::string> texts(const char* name) const {
-    const auto& value = field(name);
-    const bool fits =
-        value.is_array() && value.size() >= 2 && std::ranges::all_of(value, [](const auto& each) {
-          return each.is_string() && !each.template get_ref<const std::string&>().empty();
-        });
-    base::require(fits, "{}: {} must be two texts or more, got {}", where_, name, shown(value));
-    return value.get<std::vector<std::string>>();
-  }
-  // A whole number from `least`, also as text.
-  int64_t number(const char* name, int64_t least, size_t count) const {
-    const auto& value = field(name);
-    const auto text = value.is_string() ? value.get<std::string>() : value.dump();
-    return base::parse_number(text, where_ + ": " + name, least,
-                              least + static_cast<int64_t>(count) - 1);
-  }
-
- private:
-  static std::string shown(const base::Json& value) { return base::printable(value.dump(), 60); }
-
-  base::Json json_;
-  std::string where_;
-};
-
-void for_each_row(const fs::path& file, size_t limit,
-                  const std::function<void(const Row& row)>& take) {
-  base::LineReader reader(file.string());
-  std::string line;
-  for (size_t i = 0; i < limit && reader.next(line); ++i)
-    take({base::parse_json(line, reader.where()), reader.where()});
-}
 
 std::vector<Choice> choices_of(const std::string& context, const std::vector<std::string>& texts) {
   std::vector<Choice> choices;
@@ -233,6 +173,20 @@ void read_blimp(const fs::path& file, size_t limit, std::vector<Item>& items) {
     items.push_back({.where = row.where(),
                      .choices = choices_of(
                          "", {row.some_text("sentence_good"), row.some_text("sentence_bad")})});
+  });
+}
+
+void read_swde(const fs::path& file, size_t limit, std::vector<Item>& items) {
+  for_each_row(file, limit, [&](const Row& row) {
+    const auto stripped = [&](const char* name) {
+      const auto text = row.text(name);
+      const std::string inner(data::strip(text));
+      base::require(!inner.empty(), "{}: {} must not be empty, got {}", row.where(), name,
+                    base::in_quotes(text));
+      return inner;
+    };
+    items.push_back(
+        {.where = row.where(), .choices = {{stripped("text"), ""}}, .golds = {stripped("value")}});
   });
 }
 

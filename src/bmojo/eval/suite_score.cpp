@@ -66,6 +66,13 @@ std::vector<Measured> measure_words(const Some& some) {
   return {perplexity, mean("acc", right)};
 }
 
+std::vector<Measured> measure_texts(const Answering& answering, const Some& some) {
+  std::vector<double> scores;
+  for (const auto& [item, answers] : some)
+    scores.push_back(answering.score(text_of(*item, *answers), item->golds));
+  return {mean(std::string(answering.measure), scores)};
+}
+
 std::vector<Measured> measure_documents(const Some& some) {
   double nats = 0, words = 0, bytes = 0;
   for (const auto& [item, answers] : some) {
@@ -81,16 +88,28 @@ std::vector<Measured> measure_documents(const Some& some) {
 std::string digest_of(const Item& item) {
   base::Json texts = base::Json::array();
   for (const auto& [context, continuation] : item.choices) texts.push_back({context, continuation});
-  return base::digest_of_text(base::Json{texts, item.gold}.dump());
+  base::Json whole = {texts, item.golds.empty() ? base::Json(item.gold) : base::Json(item.golds)};
+  if (item.document) whole.push_back(base::digest_of_text(*item.document));
+  return base::digest_of_text(whole.dump());
 }
 
 }  // namespace
 
-Answers answers_of(Question kind, std::vector<Likelihood> likelihoods) {
-  if (kind != Question::document) return likelihoods;
-  Likelihood whole;
-  for (const auto& window : likelihoods) whole += window;
-  return {whole};
+Answers answers_of(Question kind, std::span<const Likelihood> likelihoods) {
+  Answers out;
+  if (kind == Question::document) out.emplace_back();
+  for (const auto& each : likelihoods)
+    if (kind == Question::document)
+      out[0] += each;
+    else
+      out.push_back({each});
+  return out;
+}
+
+std::string text_of(const Item& item, const Answers& answers) {
+  if (answers.size() == 1) return answers[0].text;
+  const auto best = static_cast<size_t>(chosen(item, answers).plain);
+  return std::string(data::strip(item.choices[best].continuation));
 }
 
 Chosen chosen(const Item& item, const Answers& answers) {
@@ -112,6 +131,8 @@ std::vector<Measured> measure_part(const SuiteData& data, std::span<const Answer
       return measure_choices(*data.suite, some);
     case Question::last_word:
       return measure_words(some);
+    case Question::answer:
+      return measure_texts(data.suite->answering, some);
     case Question::document:
       break;
   }
@@ -155,6 +176,11 @@ base::Json item_line(const Suite& suite, const Item& item, int64_t index, const 
   if (suite.question == Question::document) {
     line["words"] = item.num_words;
     line["bytes"] = item.num_bytes;
+  } else if (suite.question == Question::answer) {
+    const auto text = text_of(item, answers);
+    line["text"] = text;
+    line["golds"] = item.golds;
+    line[std::string(suite.answering.measure)] = suite.answering.score(text, item.golds);
   } else if (suite.question == Question::last_word) {
     line["acc"] = static_cast<int>(answers[0].is_greedy);
   } else {
@@ -180,7 +206,8 @@ Answers answers_of_line(const base::Json& line, const Item& item, int64_t index,
   const bool is_line = line.is_object() && line.contains("index") && line.contains("item") &&
                        fits("log_likelihoods", [](const auto& x) { return x.is_number(); }) &&
                        fits("greedy", [](const auto& x) { return x.is_boolean(); }) &&
-                       fits("tokens", [](const auto& x) { return x.is_number_integer(); });
+                       fits("tokens", [](const auto& x) { return x.is_number_integer(); }) &&
+                       (item.golds.empty() || (line.contains("text") && line["text"].is_string()));
   base::require(is_line, "{}: must be a line of --items with {} choices, got {}", subject,
                 item.choices.size(), base::printable(line.dump(), 60));
   base::require(line["index"] == index && line["item"] == digest_of(item),
@@ -188,8 +215,9 @@ Answers answers_of_line(const base::Json& line, const Item& item, int64_t index,
                 item.where);
   Answers answers;
   for (size_t i = 0; i < item.choices.size(); ++i)
-    answers.push_back({line["log_likelihoods"][i].get<double>(), line["greedy"][i].get<bool>(),
-                       line["tokens"][i].get<int64_t>()});
+    answers.push_back({{line["log_likelihoods"][i].get<double>(), line["greedy"][i].get<bool>(),
+                        line["tokens"][i].get<int64_t>()},
+                       item.golds.empty() ? "" : line["text"].get<std::string>()});
   return answers;
 }
 

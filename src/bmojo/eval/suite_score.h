@@ -12,11 +12,19 @@
 
 namespace bmojo::eval {
 
-// What each question of an item got; of a document one, summed over its windows.
-using Answers = std::vector<Likelihood>;
+// What a question of an item got, and the text where one was written.
+struct Answer : Likelihood {
+  std::string text = {};
+};
+
+// Of an item; of a document one, summed over its windows.
+using Answers = std::vector<Answer>;
 
 // Windows of a document become one answer.
-Answers answers_of(Question kind, std::vector<Likelihood> likelihoods);
+Answers answers_of(Question kind, std::span<const Likelihood> likelihoods);
+
+// What was answered in words: the text that was written, or the likeliest of those that were given.
+std::string text_of(const Item& item, const Answers& answers);
 
 // Which choice is the likeliest, as a whole, by the character and by the byte; the first of
 // several.

@@ -14,11 +14,12 @@ int64_t first_token(const model::Config& config, const data::Tokenizer& tokenize
   return config.eos_token_id >= 0 ? config.eos_token_id : tokenizer.end_of_document();
 }
 
-Asked question(const Choice& choice, const model::Config& config, const data::Tokenizer& tokenizer,
+Asked question(const std::string& before, const std::string& continuation,
+               const model::Config& config, const data::Tokenizer& tokenizer,
                const std::string& where) {
   // White space between the two belongs to the word behind it.
-  const auto context = data::strip_end(choice.context);
-  const auto whole = choice.context + choice.continuation;
+  const auto context = data::strip_end(before);
+  const auto whole = before + continuation;
   Asked asked;
   if (context.empty()) {
     asked.continuation = further_ids(tokenizer, whole, where);
@@ -60,9 +61,12 @@ std::vector<Asked> questions(const Item& item, Question kind, const model::Confi
     base::require(!ids.empty(), "{}: page must have a token, got none", item.where);
     return windows(ids, first_token(config, tokenizer), max_length);
   }
+  if (kind == Question::answer && item.choices.size() == 1)
+    return {{prompt_ids(config, tokenizer, context_of(item, item.choices[0]), item.where), {}}};
   std::vector<Asked> out;
   for (const auto& choice : item.choices)
-    out.push_back(question(choice, config, tokenizer, item.where));
+    out.push_back(
+        question(context_of(item, choice), choice.continuation, config, tokenizer, item.where));
   return out;
 }
 
