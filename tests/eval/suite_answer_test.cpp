@@ -31,7 +31,7 @@ TEST(SuiteAnswer, F1IsThatOfTheBestRightAnswer) {
   };
   EXPECT_DOUBLE_EQ(f1("The red fox!", {"red fox"}), 1);
   EXPECT_DOUBLE_EQ(f1("red red fox", {"red dog cat"}), 1. / 3);  // p = r = 1/3
-  EXPECT_DOUBLE_EQ(f1("red", {"dog", "red dog cat", "red dog"}), 2. / 3);
+  EXPECT_DOUBLE_EQ(f1("red", {"dog", "red dog", "red dog cat"}), 2. / 3);
   EXPECT_DOUBLE_EQ(f1("", {"red"}), 0);
   EXPECT_DOUBLE_EQ(f1("the", {"a"}), 0);
   EXPECT_DOUBLE_EQ(score_qasper(" ", std::vector<std::string>{"unanswerable."}), 1);
