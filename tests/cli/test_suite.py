@@ -259,6 +259,65 @@ def test_answers_are_written_as_generate_writes(bmojo, model, tmp_path, case):
     assert f"\n{measure}  " in bmojo("eval", "--model", model, "--suite", suite, "--suite-data", data)
 
 
+NEEDLES = {"niah_single": (128, 1, r"\d{7}"), "ruler_vt": (30, 5, "[A-Z]{5}")}
+
+
+def made(bmojo, model, suite, *flags):
+    return bmojo.json("eval", "--model", model, "--suite", suite, *flags)
+
+
+@pytest.mark.parametrize("suite", NEEDLES)
+def test_texts_that_are_made_depend_on_seed_and_length(bmojo, model, tmp_path, suite):
+    most, count, right = NEEDLES[suite]
+    path = tmp_path / "items"
+    flags = ("--length", 2000, "--items", path)
+    whole = made(bmojo, model, suite, *flags, "--limit", 3)
+    head, *lines = map(json.loads, path.read_text().splitlines())
+    assert head["suite"] == suite and head["length"] == 2000 and head["seed"] == 0
+    assert whole["items"] == 3 and whole["tokens"] == sum(line["tokens"][0] for line in lines)
+    assert whole["contains"] == np.mean([line["contains"] for line in lines])
+    for line in lines:
+        assert len(line["golds"]) == count and all(re.fullmatch(right, gold) for gold in line["golds"])
+        assert 1 <= line["tokens"][0] <= most
+    assert len({line["golds"][0] for line in lines}) == 3
+    # One by one, and from a file that ends sooner.
+    kept = path.read_text()
+    path.write_text("".join(kept.splitlines(keepends=True)[:2]))
+    assert made(bmojo, model, suite, *flags, "--limit", 3, "--batch", 1) == whole and path.read_text() == kept
+    assert made(bmojo, model, suite, *flags, "--limit", 2)["items"] == 2
+    # Names that were found count.
+    lines[0]["text"] = f"… {lines[0]['golds'][0].lower()} …"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (head, *lines)))
+    assert made(bmojo, model, suite, *flags, "--limit", 3)["contains"] == pytest.approx(1 / count / 3)
+
+    def refused(*flags):
+        return bmojo("eval", "--model", model, "--suite", suite, "--items", path, *flags, code=2)
+
+    assert "items:1: length must be 1999, got 2000; give a new file" in refused("--length", 1999)
+    assert "items:1: seed must be 4, got 0; give a new file" in refused("--seed", 4, "--length", 2000)
+    text = bmojo("eval", "--model", model, "--suite", suite, "--length", 2000, "--limit", 1)
+    assert re.fullmatch(r"RULER, [a-z ]+, 1 items\ncontains +[\d.]+ %\n", text)
+
+
+def test_needles_and_their_flags(bmojo, model, tmp_path):
+    def refused(*flags):
+        return bmojo("eval", "--model", model, *flags, code=2)
+
+    data = jsonl(tmp_path / "swde.jsonl", {"text": "a", "value": "b"})
+    assert refused("--suite", "swde", "--suite-data", data, "--length", 9) == (
+        "bmojo: --length: needs a suite that is made, niah_single or ruler_vt, got --suite swde")
+    assert refused("--task", "x", "--length", 9) == "bmojo: --length: needs --suite, got none"
+    assert refused("--suite", "niah_single", "--suite-data", data) == (
+        "bmojo: --suite-data: needs a suite that is read, got --suite niah_single, which is made")
+    assert refused("--suite", "ruler_vt", "--max-length", 9) == (
+        "bmojo: --max-length: cuts documents, got --suite ruler_vt")
+    for least in (0, 2**24 + 1):
+        assert "--length: must be from 1 to 16777216" in refused("--suite", "ruler_vt", "--length", least)
+    for suite in NEEDLES:
+        assert re.fullmatch(r"bmojo: --length: must be at least \d+ tokens here, got 300",
+                            refused("--suite", suite, "--length", 300))
+
+
 def test_a_line_without_its_text_is_refused(bmojo, model, tmp_path):
     data = jsonl(tmp_path / "swde.jsonl", {"text": "a", "value": "b"})
     _, (line,) = items_of(bmojo, model, "swde", data, tmp_path / "items")
@@ -507,7 +566,7 @@ def test_labels_are_named_with_their_line(bmojo, model, tmp_path):
 
 
 def test_suites_and_files_that_are_not_there(bmojo, model, piqa, tmp_path):
-    names = "lambada, hellaswag, piqa, arc_easy, arc_challenge, winogrande, blimp, quality, qasper, narrativeqa, swde, wikitext"
+    names = "lambada, hellaswag, piqa, arc_easy, arc_challenge, winogrande, blimp, quality, qasper, narrativeqa, swde, niah_single, ruler_vt, wikitext"
     assert refusal(bmojo, model, "helaswag", tmp_path) == (
         f"bmojo: --suite: must be {names}, got 'helaswag'; did you mean hellaswag?")
     assert refusal(bmojo, model, "xxxxxxxxxxxxxxx", tmp_path).endswith(f"must be {names}, got 'xxxxxxxxxxxxxxx'")

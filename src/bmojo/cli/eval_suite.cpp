@@ -10,6 +10,7 @@
 #include "bmojo/base/progress.h"
 #include "bmojo/cli/items_file.h"
 #include "bmojo/cli/writing.h"
+#include "bmojo/eval/prompt.h"
 #include "bmojo/eval/suite.h"
 #include "bmojo/eval/suite_ask.h"
 #include "bmojo/eval/suite_score.h"
@@ -17,6 +18,10 @@
 
 namespace bmojo::cli {
 namespace {
+
+int64_t length_of(const SuiteOptions& options) {
+  return options.length > 0 ? options.length : eval::Making().length;
+}
 
 // Whatever the log-likelihoods depend on.
 base::Json header_of(const EngineChoice& choice, const SuiteOptions& options,
@@ -30,6 +35,34 @@ base::Json header_of(const EngineChoice& choice, const SuiteOptions& options,
           {"weights", model.weight_type()},
           {"engine", choice.engine},
           {"max_length", options.max_length}};
+}
+
+// Texts that are made depend on the tokenizer, too, which stands there already.
+base::Json header_of_made(base::Json header, const SuiteOptions& options, int64_t seed) {
+  header["length"] = length_of(options);
+  header["seed"] = seed;
+  return header;
+}
+
+constexpr int64_t kMadeItems = 500;  // as many as lm-evaluation-harness makes
+
+eval::SuiteData read_items(const SuiteOptions& options, const eval::Suite& suite) {
+  const auto limit = static_cast<size_t>(options.limit);
+  return eval::read_suite(suite, options.data,
+                          limit > 0 ? limit : std::numeric_limits<size_t>::max());
+}
+
+eval::SuiteData make_items(const SuiteOptions& options, const eval::Suite& suite, int64_t seed,
+                           const model::Config& config, const data::Tokenizer& tokenizer) {
+  const auto count_tokens = [&](const std::string& text) {
+    return std::ssize(eval::prompt_ids(config, tokenizer, text, "--suite"));
+  };
+  const eval::Making making{.count_tokens = count_tokens,
+                            .length = length_of(options),
+                            .answer_tokens = suite.answering.max_tokens,
+                            .seed = static_cast<uint64_t>(seed)};
+  return eval::make_suite(suite, making,
+                          static_cast<size_t>(options.limit > 0 ? options.limit : kMadeItems));
 }
 
 // How many memories are needed at once.
@@ -80,6 +113,19 @@ void print(const eval::SuiteData& data, std::span<const eval::Answers> answers, 
     fmt::print("{:<18}  {}\n", to_text(eval::measure_part(data, answers, i)[0]), data.parts[i]);
 }
 
+void check_suite(const SuiteOptions& options, const eval::Suite& suite) {
+  const bool is_made = suite.make != nullptr;
+  base::require(is_made || !options.data.empty(), "--suite: needs --suite-data, got none");
+  base::require(!is_made || options.data.empty(),
+                "--suite-data: needs a suite that is read, got --suite {}, which is made",
+                suite.name);
+  base::require(is_made || options.length == 0,
+                "--length: needs a suite that is made, niah_single or ruler_vt, got --suite {}",
+                suite.name);
+  base::require(options.max_length == 0 || suite.question == eval::Question::document,
+                "--max-length: cuts documents, got --suite {}", suite.name);
+}
+
 }  // namespace
 
 void add_suite_flags(CLI::App& verb, SuiteOptions& options) {
@@ -91,6 +137,10 @@ void add_suite_flags(CLI::App& verb, SuiteOptions& options) {
       ->option_text("F.jsonl");
   add_number(verb, {"--limit", "The first items of a suite", 1, int64_t{1} << 40, "N [all]"},
              options.limit);
+  add_number(
+      verb,
+      {"--length", "Tokens of a text of niah_single or ruler_vt", 1, int64_t{1} << 24, "N [4096]"},
+      options.length);
   add_number(verb,
              {"--max-length", "Tokens of a suite's document that are read at once", 1,
               int64_t{1} << 40, "N [all]"},
@@ -98,30 +148,30 @@ void add_suite_flags(CLI::App& verb, SuiteOptions& options) {
 }
 
 void check_suite_flags(const SuiteOptions& options) {
-  if (!options.name.empty())
-    return base::require(!options.data.empty(), "--suite: needs --suite-data, got none");
+  if (!options.name.empty()) return check_suite(options, eval::find_suite(options.name));
   base::require(options.data.empty(), "--suite-data: needs --suite, got none");
   base::require(options.items.empty(), "--items: needs --suite, got none");
   base::require(options.limit == 0, "--limit: needs --suite, got none");
+  base::require(options.length == 0, "--length: needs --suite, got none");
   base::require(options.max_length == 0, "--max-length: needs --suite, got none");
 }
 
 void eval_suite(const EngineChoice& choice, const Common& common, const SuiteOptions& options,
                 int64_t batch) {
   const auto& suite = eval::find_suite(options.name);
-  base::require(options.max_length == 0 || suite.question == eval::Question::document,
-                "--max-length: cuts documents, got --suite {}", suite.name);
-  const auto data = eval::read_suite(
-      suite, options.data,
-      options.limit > 0 ? static_cast<size_t>(options.limit) : std::numeric_limits<size_t>::max());
+  auto data = suite.make == nullptr ? read_items(options, suite) : eval::SuiteData();
   auto sized = choice;
-  sized.sequences = count_sequences(data, batch);
+  sized.sequences = suite.make == nullptr ? count_sequences(data, batch) : batch;
   const auto model = open_model(sized, common.threads);
   const auto tokenizer = tokenizer_for(Writing(), choice.model, model->config());
   base::require(tokenizer != nullptr, "--suite: needs a tokenizer, got none in the model's folder");
-  ItemsFile file(
-      options.items,
-      options.items.empty() ? base::Json() : header_of(choice, options, *model, *tokenizer), data);
+  base::Json header;
+  if (!options.items.empty()) header = header_of(choice, options, *model, *tokenizer);
+  if (suite.make != nullptr) {
+    data = make_items(options, suite, common.seed, model->config(), *tokenizer);
+    header = header_of_made(std::move(header), options, common.seed);
+  }
+  ItemsFile file(options.items, header, data);
   auto answers = file.done();
   defer_interrupts();
   base::Progress progress("eval", "items", common.quiet);

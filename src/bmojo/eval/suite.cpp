@@ -11,6 +11,7 @@
 #include "bmojo/base/printable.h"
 #include "bmojo/eval/suite_answer.h"
 #include "bmojo/eval/suite_files.h"
+#include "bmojo/eval/suite_needles.h"
 
 namespace bmojo::eval {
 namespace fs = std::filesystem;
@@ -43,6 +44,16 @@ constexpr std::array kSuites = {
           .question = Question::answer,
           .answering = {"contains", score_contained, 48, true},
           .read = read_swde},
+    Suite{.name = "niah_single",
+          .title = "RULER, single needle",
+          .question = Question::answer,
+          .answering = {"contains", score_contained, 128, false},
+          .make = make_niah_single},
+    Suite{.name = "ruler_vt",
+          .title = "RULER, variable tracking",
+          .question = Question::answer,
+          .answering = {"contains", score_contained, 30, false},
+          .make = make_ruler_vt},
     Suite{.name = "wikitext",
           .title = "WikiText",
           .question = Question::document,
@@ -91,6 +102,12 @@ const Suite& find_suite(std::string_view name) {
   const auto meant = base::nearest(name, names());
   base::fail("--suite: must be {}, got {}{}", fmt::join(names(), ", "), base::in_quotes(name),
              meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
+}
+
+SuiteData make_suite(const Suite& suite, const Making& making, size_t count) {
+  SuiteData data{.suite = &suite, .parts = {std::string(suite.name)}};
+  for (size_t i = 0; i < count; ++i) data.items.push_back(suite.make(making, i));
+  return data;
 }
 
 SuiteData read_suite(const Suite& suite, const fs::path& path, size_t limit) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,6 +54,15 @@ struct Answering {
   bool is_line = false;  // it ends with its line
 };
 
+// What the texts of a suite are made for.
+struct Making {
+  // Of a text as a model reads it.
+  std::function<int64_t(const std::string& text)> count_tokens;
+  int64_t length = 4096;      // at most so many tokens, with the answer
+  int64_t answer_tokens = 0;  // of these
+  uint64_t seed = 0;
+};
+
 struct Suite {
   std::string_view name, title;
   Question question = Question::choice;
@@ -63,6 +73,8 @@ struct Suite {
   Answering answering = {};
   // Adds a file's items, at most `limit`.
   void (*read)(const std::filesystem::path& file, size_t limit, std::vector<Item>& items) = nullptr;
+  // Or an item of a suite without files, which depends on nothing else.
+  Item (*make)(const Making& making, uint64_t number) = nullptr;
 };
 
 // With the document.
@@ -70,6 +82,9 @@ std::string context_of(const Item& item, const Choice& choice);
 
 // Error with the nearest name where there is no such suite.
 const Suite& find_suite(std::string_view name);
+
+// The first `count` items of a suite that is made. Error naming --length where that is too short.
+SuiteData make_suite(const Suite& suite, const Making& making, size_t count);
 
 // `path` is the suite's file, or a folder that holds it under a name that begins like the suite's.
 // At most `limit` items of each file. Error naming file and line where data are malformed.
