@@ -146,11 +146,11 @@ MUTANTS = [
         "a state whose next draw is not that of its position is taken",
     ),
     Mutant(
-        "cut-prompt-without-logits", "eval/prompt.cpp",
-        "if (end < prompt.ids.size() && !stops) continue;",
-        "if (end < prompt.ids.size()) continue;",
+        "cut-prompt-taken-for-whole", "cli/generate_verb.cpp",
+        "if (num_prompt < std::ssize(prompt.ids)) stop_in_prompt(*model, read, num_prompt, options);",
+        "if (num_prompt < 0) stop_in_prompt(*model, read, num_prompt, options);",
         "cli/generate test_interrupted_while_it_reads_it_keeps_what_was_read",
-        "a prompt that is interrupted leaves a state without logits",
+        "how much of an interrupted prompt was read is not said",
     ),
     Mutant(
         "stop-shown-in-part", "eval/generate.cpp",
