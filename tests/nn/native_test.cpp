@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -220,7 +221,8 @@ TEST(Native, AgreesWithTorchsOwnProductsToRounding) {
     auto config = test::random_model(seed);
     config.norm_eps = 0.05;  // the norm of a few small outputs would show their rounding enlarged
     const test::TempFolder folder;
-    test::write_strong_checkpoint(config, seed, folder.path());
+    constexpr std::array kTypes = {model::Dtype::f32, model::Dtype::bf16, model::Dtype::f16};
+    test::write_strong_checkpoint(config, seed, folder.path(), kTypes[seed % 3]);
     const model::Checkpoint checkpoint(folder.path());
     const auto ids = test::random_ids(config, 20 + static_cast<int64_t>(seed % 60), seed);
     const infer::Model native(checkpoint.tensors, config, {}, 1);
