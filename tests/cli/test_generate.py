@@ -212,13 +212,15 @@ def test_interrupted_while_it_reads_it_keeps_what_was_read(bmojo, model, generat
     _, err = interrupted(bmojo, model, state, "--prompt-file", prompt)
     count = json.loads(bmojo("inspect", state, "--json"))["position"]
     assert 0 < count < 4_000_000 and f"{state}: {count:,} tokens of the prompt were read" in err
-    head = list(prompt.read_bytes()[:count])
+    head = prompt.read_bytes()[:count]
     more = ["--max-tokens", "5", "--ignore-eos", "--temperature", "0"]
-    went_on = generate("--state-in", state, "--ids", "65,66", *more, prompt=None)
-    (tmp_path / "whole").write_bytes(bytes([*head, 65, 66]))
-    whole = generate("--prompt-file", tmp_path / "whole", *more, prompt=None)
-    assert (went_on["ids"], went_on["logprobs"]) == (whole["ids"], whole["logprobs"])
-    assert went_on["reprocessed_tokens"] == 0
+    for rest in (b"", b"AB"):
+        (tmp_path / "whole").write_bytes(head + rest)
+        ids = ["--ids", ",".join(map(str, rest))] if rest else []
+        went_on = generate("--state-in", state, *ids, *more, prompt=None)
+        whole = generate("--prompt-file", tmp_path / "whole", *more, prompt=None)
+        assert (went_on["ids"], went_on["logprobs"]) == (whole["ids"], whole["logprobs"])
+        assert went_on["reprocessed_tokens"] == 0
 
 
 def test_interrupted_while_it_writes_it_keeps_its_state(bmojo, model, generate, tmp_path):
