@@ -31,6 +31,8 @@ from mutant_tree import Tree, Trouble, tail
 
 FOLDER = ROOT / "build/mutants"
 RESULTS = ROOT / "results/mutants.json"
+TEST_SOURCE = re.compile(r"tests/(?:\w+/\w+_test\.cpp|cli/test_\w+\.py)")
+IMPORT = re.compile(r"^(?:from|import) (test_\w+)", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -144,6 +146,13 @@ MUTANTS = [
         "base::require(snapshot.sampler.counter <= UINT64_MAX,",
         "infer/snapshot Snapshot.ACounterThatIsNotThePositionIsRefused",
         "a state whose next draw is not that of its position is taken",
+    ),
+    Mutant(
+        "cut-prompt-without-logits", "eval/prompt.cpp",
+        "if (end < prompt.ids.size() && !stops) continue;",
+        "if (end < prompt.ids.size()) continue;",
+        "cli/generate test_interrupted_while_it_reads_it_keeps_what_was_read",
+        "a prompt that is interrupted leaves a state without logits",
     ),
     Mutant(
         "cut-prompt-taken-for-whole", "cli/generate_verb.cpp",
@@ -845,13 +854,14 @@ MUTANTS = [
         "head-always-tied", "nn/model.cpp",
         'parameter(config_.tied_embeddings ? "embedding.weight" : "head.weight");',
         'parameter("embedding.weight");',
-        f"{SCORE}[mamba-untied]", "logits by the embedding also where there is a head",
+        NATIVE, "logits by the embedding also where there is a head",
     ),
     Mutant(
         "bf16-file-as-f16", "nn/model.cpp",
         "dtype == model::Dtype::bf16 ? at::kBFloat16",
         "dtype == model::Dtype::f16 ? at::kBFloat16",
-        f"{SCORE}[mistral-bf16 file]", "the two 16-bit types of a file confused",
+        "nn/native Native.AgreesWithTorchsOwnProductsToRounding",
+        "the two 16-bit types of a file confused",
     ),
     Mutant(
         "detach-leaves-the-ssm", "nn/model.cpp",
@@ -911,7 +921,7 @@ MUTANTS = [
     Mutant(
         "bf16-read-as-f16", "model/dtype.cpp",
         "return convert<uint16_t, float, base::float_of_bf16>(",
-        "return convert<uint16_t, float, float_of_f16>(",
+        "return convert<uint16_t, float, base::float_of_f16>(",
         "model/dtype Conversion.EveryBf16Pattern", "conversion reads bf16 as f16",
     ),
     Mutant(
@@ -2504,18 +2514,19 @@ class Journal:
     """Every outcome, a line each, written as soon as it is known. Lines that were written for other
     sources do not count."""
 
-    def __init__(self, path, digest, forgotten=()):
-        self.path, self.sources = path, digest
+    def __init__(self, path, sources, forgotten=()):
+        self.path, self.sources = path, sources
         found = read_lines(path)
-        same = [row for row in found if row["sources"] == digest]
+        same = [row for row in found if row["sources"] == sources.digest(row["test"])]
         if len(same) < len(found):
-            print("mutants: the sources have changed since the last run; starting anew", flush=True)
+            rest = f"{len(same)} of {len(found)} outcomes still count" if same else "starting anew"
+            print(f"mutants: the sources have changed since the last run; {rest}", flush=True)
         names = {name for mutant in forgotten for name in (mutant.name, mutant.test)}
         self.rows = [row for row in same if row.get("name", row["test"]) not in names]
         path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
 
     def add(self, **row):
-        self.rows.append(row | {"sources": self.sources})
+        self.rows.append(row | {"sources": self.sources.digest(row["test"])})
         with open(self.path, "a") as file:
             file.write(json.dumps(self.rows[-1]) + "\n")
 
@@ -2542,7 +2553,7 @@ def write_results(journal):
         reason = f"{left} of {len(rows)} faults are still to be tried"
     elif changed:
         reason = f"the work tree must be as committed, got changes in {record.some(changed)}"
-    elif sources_digest() != journal.sources:
+    elif Sources().differ(journal.sources, {row["test"] for row in rows}):
         reason = "the sources have changed since the run began"
     else:
         keys = ("name", "file", "what", "test", "outcome", "seconds")
@@ -2555,9 +2566,36 @@ def write_results(journal):
 # --- trying --------------------------------------------------------------------------------------
 
 
-def sources_digest():
-    """Of all that a fault's outcome depends on but the fault itself, which its line carries."""
-    return record.digest(name for name in record.names() if name != "tools/mutants.py")
+class Sources:
+    """What outcomes depend on, as it is now."""
+
+    def __init__(self):
+        self.hashes = {name: record.digest([name]) for name in record.names()
+                       if name != "tools/mutants.py"}
+
+    def digest(self, test):
+        """Of all that the outcome of a test's fault depends on but the fault, which its line
+        carries: everything but the other tests' own sources."""
+        own = self.own(test)
+        chosen = [f"{name} {value}" for name, value in self.hashes.items()
+                  if name in own or not TEST_SOURCE.fullmatch(name)]
+        return hashlib.sha256("\n".join(chosen).encode()).hexdigest()[:16]
+
+    def own(self, test):
+        """A test's source, and those that it imports."""
+        room, name = test.split(" ")[0].split("/")
+        if room != "cli":
+            return {f"tests/{room}/{name}_test.cpp"}
+        found, left = set(), [f"test_{name}"]
+        while left:
+            path = f"tests/cli/{left.pop()}.py"
+            if path in self.hashes and path not in found:
+                found.add(path)
+                left += IMPORT.findall((ROOT / path).read_text())
+        return found
+
+    def differ(self, before, tests):
+        return any(self.digest(test) != before.digest(test) for test in tests)
 
 
 async def in_every_tree(trees, work, todo):
@@ -2645,7 +2683,7 @@ async def until_stopped(work):
 
 async def go(mutants, options):
     forgotten = mutants if options.fresh else ()
-    journal = Journal(FOLDER / "journal.jsonl", sources_digest(), forgotten)
+    journal = Journal(FOLDER / "journal.jsonl", Sources(), forgotten)
     await try_all(mutants, options.jobs, journal)
     counts = Counter((journal.of(mutant) or {"outcome": "not tried"})["outcome"]
                      for mutant in mutants)

@@ -164,6 +164,28 @@ def test_changed_sources_start_anew_and_are_not_recorded(small):
     assert "starting anew" in out and "2 of 3 faults are still to be tried" in out
 
 
+def test_outcomes_depend_on_no_other_test(small):
+    small()
+    small.write("tests/base/other_test.cpp", "")
+    small.write("tests/cli/test_other.py", "")
+    assert "3 faults were tried before" in small() and small.builds() == 0
+    small.write("tests/base/file_test.cpp", TESTS + "\n")
+    assert "the sources have changed since the last run; starting anew" in small()
+    small.write("tests/support.h", "")
+    assert "starting anew" in small()
+
+
+def test_a_test_depends_on_those_that_it_imports():
+    sources = mutants.Sources()
+    assert sources.own("nn/oracle Oracle.RandomLayers") == {"tests/nn/oracle_test.cpp"}
+    assert sources.own("cli/llama2c test_x") == {"tests/cli/test_llama2c.py",
+                                                 "tests/cli/test_tokenize.py"}
+    one, other = "nn/oracle Oracle.RandomLayers", "nn/native Native.AgreesWithTorchBitForBit"
+    before = sources.digest(one), sources.digest(other)
+    sources.hashes["tests/nn/native_test.cpp"] = "changed"
+    assert sources.digest(one) == before[0] and sources.digest(other) != before[1]
+
+
 def test_a_part_of_the_list_is_not_recorded(small):
     assert "2 of 3 faults are still to be tried" in small("--only", "two")
     assert small.results() is None
