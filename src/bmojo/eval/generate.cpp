@@ -74,7 +74,7 @@ std::vector<Alternative> likeliest(const std::vector<float>& logits, int64_t cou
   std::vector<Alternative> out;
   for (int64_t i = 0; i < count; ++i) {
     const auto id = ids[static_cast<size_t>(i)];
-    out.push_back({id, static_cast<double>(norm.log_p(logit(id)))});
+    out.push_back({id, static_cast<double>(kernels::log_p(norm, logit(id)))});
   }
   return out;
 }
@@ -126,7 +126,7 @@ Generated generate(const LanguageModel& model, Continuation& from, const Generat
       out.alternatives.push_back(likeliest(from.logits, options.num_logprobs, norm));
     const int64_t id = draw(from, options.sampling, tokenizer, scratch);
     out.ids.push_back(id);
-    out.logprobs.push_back(norm.log_p(from.logits[static_cast<size_t>(id)]));
+    out.logprobs.push_back(kernels::log_p(norm, from.logits[static_cast<size_t>(id)]));
     const Reading reading{from.memory.get(), {&id, 1}};
     remember(from.recent, reading.ids);
     model.forward({&reading, 1}, hidden.data());

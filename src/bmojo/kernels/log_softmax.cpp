@@ -65,6 +65,11 @@ LogSoftmax log_softmax(const float* x, int64_t V) {
   return out;
 }
 
+float log_p(const LogSoftmax& norm, float x) {
+  const FloatMode mode;
+  return norm.log_p(x);
+}
+
 int64_t most_likely(const float* x, int64_t V) {
   int64_t out = 0;
   run(serial_for, 1, [&](int64_t) { out = HWY_DYNAMIC_DISPATCH(most_likely_of)(x, V); });

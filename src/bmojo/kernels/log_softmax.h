@@ -14,6 +14,8 @@ struct LogSoftmax {
   float log_p(float x) const { return (x - largest) - log_sum; }
 };
 LogSoftmax log_softmax(const float* x, int64_t V);
+// norm.log_p(x), whatever the caller's rounding mode is.
+float log_p(const LogSoftmax& norm, float x);
 
 // The lowest of the ids with the largest logit; 0 where the row has no number.
 int64_t most_likely(const float* x, int64_t V);

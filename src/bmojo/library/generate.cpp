@@ -109,7 +109,7 @@ double log_probability(std::span<const float> logits, std::int64_t id) {
                   "log_probability: id must be below the number of logits = {}, got {}",
                   logits.size(), id);
     const auto norm = kernels::log_softmax(logits.data(), std::ssize(logits));
-    return static_cast<double>(norm.log_p(logits[static_cast<size_t>(id)]));
+    return static_cast<double>(kernels::log_p(norm, logits[static_cast<size_t>(id)]));
   });
 }
 
