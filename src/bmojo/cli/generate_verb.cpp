@@ -84,14 +84,15 @@ void check(const Options& options) {
       options.choice.engine);
 }
 
-// Interrupted while it reads: what was read is saved, if anywhere.
+// Interrupted while it reads `size` tokens: what was read is saved, if anywhere.
 void stop_in_prompt(const eval::LanguageModel& model, const eval::Continuation& from, int64_t count,
-                    const Options& options) {
-  const auto& file = options.writing.state_out;
+                    size_t size, const std::string& file) {
   if (!file.empty()) {
     model.save(from, file);
-    base::print_stderr(fmt::format("bmojo: {}: {} tokens of the prompt were read\n",
-                                   base::shown(file), base::grouped(count)));
+    if (size > 0)
+      base::print_stderr(fmt::format(
+          "bmojo: {}: holds {} of {} tokens of the prompt; go on with the others by --ids\n",
+          base::shown(file), base::grouped(count), base::grouped(static_cast<int64_t>(size))));
   }
   check_interrupted();
 }
@@ -110,7 +111,7 @@ void run_generate(const Options& options) {
   const int64_t begin = read.memory->position();
   eval::read_prompt(*model, prompt.ids, read, is_stopped);
   const int64_t num_before = read.memory->position(), num_prompt = num_before - begin;
-  if (num_prompt < std::ssize(prompt.ids)) stop_in_prompt(*model, read, num_prompt, options);
+  if (is_stopped()) stop_in_prompt(*model, read, num_prompt, prompt.ids.size(), writing.state_out);
   const int64_t num_twice = model->num_read() - num_prompt;
   const double prefill = seconds_since(start);
   const auto decode_start = std::chrono::steady_clock::now();

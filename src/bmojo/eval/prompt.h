@@ -28,8 +28,8 @@ struct Prompt {
 
 // Reads on in all texts at once, in parts of bounded size: memory does not grow with their length.
 // Error, before anything is read, where an id is not of the vocabulary. is_stopped is asked behind
-// each part: true ends the reading there, and every text is one that ended with what was read of
-// it.
+// each part: true ends the reading there, and each text stands as if it had ended with what was
+// read.
 void read_together(const LanguageModel& model, std::span<const Prompt> prompts,
                    const std::function<bool()>& is_stopped = {});
 // One text.
