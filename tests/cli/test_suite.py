@@ -314,7 +314,7 @@ def test_needles_and_their_flags(bmojo, model, tmp_path):
     for least in (0, 2**24 + 1):
         assert "--length: must be from 1 to 16777216" in refused("--suite", "ruler_vt", "--length", least)
     for suite in NEEDLES:
-        assert re.fullmatch(r"bmojo: --length: must be at least \d+ tokens here, got 300",
+        assert re.fullmatch(r"bmojo: --length: must be at least \d+ tokens for item 1, got 300",
                             refused("--suite", suite, "--length", 300))
 
 
@@ -536,6 +536,8 @@ BAD = [
     ("qasper", [{"input": "q t", "output": "a"}],
      "1: input must be a question, a blank line and a document, got 'q t'"),
     ("qasper", [{"input": "q\n\n", "output": "a"}], "1: input must hold a document, got none"),
+    ("qasper", [{"id": "d", "input": "p\n\nt", "output": "a"}, {"id": "d", "input": "q\n\nt", "output": "b"}],
+     "2: lines of one id must have one input, got another behind id 'd'"),
     ("narrativeqa", [{"input": "q\n\nt", "output": 3}], "1: output must hold texts that are not empty, got 3"),
     ("narrativeqa", [{"input": "q\n\nt", "output": []}], "1: output must hold texts that are not empty, got []"),
     ("swde", [{"text": " ", "value": "a"}], "1: text must not be empty, got ' '"),

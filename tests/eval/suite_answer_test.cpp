@@ -57,6 +57,10 @@ struct Letters : data::Tokenizer {
     for (const auto id : ids) text += static_cast<char>('A' + id);
     return text;
   }
+  // As SentencePiece has it: a blank that a piece brings along is left out where a text begins.
+  std::string decode_behind(int32_t id) const override {
+    return (id % 2 == 0 ? " " : "") + decode({&id, 1});
+  }
   int64_t vocab_size() const override { return size_; }
   int32_t end_of_document() const override { return 2; }
   const std::string& name() const override { return name_; }

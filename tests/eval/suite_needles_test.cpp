@@ -175,7 +175,7 @@ TEST(Needles, ALengthThatIsTooShortIsRefused) {
     } catch (const base::Error& mistake) {
       const std::string text = mistake.what();
       EXPECT_TRUE(text.starts_with("--length: must be at least ")) << text;
-      EXPECT_TRUE(text.ends_with(" tokens here, got 31")) << text;
+      EXPECT_TRUE(text.ends_with(" tokens for item 1, got 31")) << text;
       least = std::stoll(text.substr(27));
     }
     EXPECT_EQ(bytes(make(making(bytes, least, 30), 0).choices[0].context) + 30, least);

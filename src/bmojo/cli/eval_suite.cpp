@@ -37,14 +37,15 @@ base::Json header_of(const EngineChoice& choice, const SuiteOptions& options,
           {"max_length", options.max_length}};
 }
 
-// Texts that are made depend on the tokenizer, too, which stands there already.
+// Texts that are made depend on the tokenizer, too, whose digest is in the header already.
 base::Json header_of_made(base::Json header, const SuiteOptions& options, int64_t seed) {
   header["length"] = length_of(options);
   header["seed"] = seed;
   return header;
 }
 
-constexpr int64_t kMadeItems = 500;  // as many as lm-evaluation-harness makes
+// 500: as many as lm-evaluation-harness makes.
+int64_t count_made(const SuiteOptions& options) { return options.limit > 0 ? options.limit : 500; }
 
 eval::SuiteData read_items(const SuiteOptions& options, const eval::Suite& suite) {
   const auto limit = static_cast<size_t>(options.limit);
@@ -53,7 +54,8 @@ eval::SuiteData read_items(const SuiteOptions& options, const eval::Suite& suite
 }
 
 eval::SuiteData make_items(const SuiteOptions& options, const eval::Suite& suite, int64_t seed,
-                           const model::Config& config, const data::Tokenizer& tokenizer) {
+                           bool quiet, const model::Config& config,
+                           const data::Tokenizer& tokenizer) {
   const auto count_tokens = [&](const std::string& text) {
     return std::ssize(eval::prompt_ids(config, tokenizer, text, "--suite"));
   };
@@ -61,8 +63,12 @@ eval::SuiteData make_items(const SuiteOptions& options, const eval::Suite& suite
                             .length = length_of(options),
                             .answer_tokens = suite.answering.max_tokens,
                             .seed = static_cast<uint64_t>(seed)};
-  return eval::make_suite(suite, making,
-                          static_cast<size_t>(options.limit > 0 ? options.limit : kMadeItems));
+  base::Progress progress("making", "texts", quiet);
+  const int64_t count = count_made(options);
+  return eval::make_suite(suite, making, static_cast<size_t>(count), [&](size_t made) {
+    check_interrupted();
+    progress.update(static_cast<int64_t>(made), count);
+  });
 }
 
 // How many memories are needed at once.
@@ -161,14 +167,15 @@ void eval_suite(const EngineChoice& choice, const Common& common, const SuiteOpt
   const auto& suite = eval::find_suite(options.name);
   auto data = suite.make == nullptr ? read_items(options, suite) : eval::SuiteData();
   auto sized = choice;
-  sized.sequences = suite.make == nullptr ? count_sequences(data, batch) : batch;
+  sized.sequences =
+      suite.make == nullptr ? count_sequences(data, batch) : std::min(batch, count_made(options));
   const auto model = open_model(sized, common.threads);
   const auto tokenizer = tokenizer_for(Writing(), choice.model, model->config());
   base::require(tokenizer != nullptr, "--suite: needs a tokenizer, got none in the model's folder");
   base::Json header;
   if (!options.items.empty()) header = header_of(choice, options, *model, *tokenizer);
   if (suite.make != nullptr) {
-    data = make_items(options, suite, common.seed, model->config(), *tokenizer);
+    data = make_items(options, suite, common.seed, common.quiet, model->config(), *tokenizer);
     header = header_of_made(std::move(header), options, common.seed);
   }
   ItemsFile file(options.items, header, data);

@@ -37,7 +37,7 @@ bool write_token(const LanguageModel& model, Text& text, const Until& until,
   const auto& logits = text.from.logits;
   const int64_t id = draw(text.from, {.temperature = 0}, &tokenizer, scratch);
   const auto norm = kernels::log_softmax(logits.data(), std::ssize(logits));
-  const auto log_p = static_cast<double>(norm.log_p(logits[static_cast<size_t>(id)]));
+  const auto log_p = static_cast<double>(kernels::log_p(norm, logits[static_cast<size_t>(id)]));
   if (!std::isfinite(log_p))
     throw base::RunError("eval: log-probabilities must be finite, got NaN or infinity");
   text.out.ids.push_back(id);
@@ -73,7 +73,7 @@ std::vector<Generated> write_greedily(const LanguageModel& model, std::span<Cont
   std::vector<Generated> out(from.size());
   std::vector<Text> texts;
   for (size_t i = 0; i < from.size(); ++i)
-    texts.push_back({from[i], out[i], data::TextStream(tokenizer)});
+    texts.push_back({from[i], out[i], data::TextStream(tokenizer, "")});
   std::vector<Text*> open;
   for (auto& text : texts) open.push_back(&text);
   kernels::SamplingScratch scratch;

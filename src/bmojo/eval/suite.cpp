@@ -104,9 +104,13 @@ const Suite& find_suite(std::string_view name) {
              meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
 
-SuiteData make_suite(const Suite& suite, const Making& making, size_t count) {
+SuiteData make_suite(const Suite& suite, const Making& making, size_t count,
+                     const std::function<void(size_t num_made)>& between_items) {
   SuiteData data{.suite = &suite, .parts = {std::string(suite.name)}};
-  for (size_t i = 0; i < count; ++i) data.items.push_back(suite.make(making, i));
+  for (size_t i = 0; i < count; ++i) {
+    data.items.push_back(suite.make(making, i));
+    if (between_items) between_items(i + 1);
+  }
   return data;
 }
 

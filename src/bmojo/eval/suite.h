@@ -84,7 +84,8 @@ std::string context_of(const Item& item, const Choice& choice);
 const Suite& find_suite(std::string_view name);
 
 // The first `count` items of a suite that is made. Error naming --length where that is too short.
-SuiteData make_suite(const Suite& suite, const Making& making, size_t count);
+SuiteData make_suite(const Suite& suite, const Making& making, size_t count,
+                     const std::function<void(size_t num_made)>& between_items = {});
 
 // `path` is the suite's file, or a folder that holds it under a name that begins like the suite's.
 // At most `limit` items of each file. Error naming file and line where data are malformed.

@@ -82,16 +82,21 @@ void add_document(const Row& row, const Layout& layout, std::vector<About>& out)
 void add_question(const Row& row, const Layout& layout, std::vector<About>& out) {
   const auto golds = golds_of(row.field("output"), row.where(), "output");
   const auto id = row.has("id") ? row.text("id") : "";
-  if (!out.empty() && !id.empty() && out.back().id == id) {
-    out.back().golds.insert(out.back().golds.end(), golds.begin(), golds.end());
-    return;
-  }
   const auto input = row.some_text("input");
   const size_t end = layout.question_end(input);
   require(end != input.npos, "{}: input must be a question, a blank line and a document, got {}",
           row.where(), base::in_quotes(input));
   auto document = shared_text(std::string_view(input).substr(end + 2), layout, row.where());
-  if (!out.empty() && *out.back().document == *document) document = out.back().document;
+  const bool goes_on = !out.empty() && *out.back().document == *document;
+  if (!out.empty() && !id.empty() && out.back().id == id) {
+    auto& last = out.back();
+    require(goes_on && last.question == input.substr(0, end),
+            "{}: lines of one id must have one input, got another behind id {}", row.where(),
+            base::in_quotes(id));
+    last.golds.insert(last.golds.end(), golds.begin(), golds.end());
+    return;
+  }
+  if (goes_on) document = out.back().document;
   out.push_back({row.where(), document, input.substr(0, end), golds, id});
 }
 
@@ -107,7 +112,7 @@ std::vector<About> read_questions(const fs::path& file, size_t limit, const Layo
   return out;
 }
 
-std::string context_of(std::string_view question) {
+std::string asked_about(std::string_view question) {
   return fmt::format("\n\nQuestion: {}\nAnswer:", question);
 }
 
@@ -170,7 +175,7 @@ size_t end_of_options(std::string_view input) {
 
 Item answered(const About& about) {
   return {.where = about.where,
-          .choices = {{context_of(about.question), ""}},
+          .choices = {{asked_about(about.question), ""}},
           .golds = about.golds,
           .document = about.document};
 }
@@ -188,7 +193,8 @@ void read_quality(const fs::path& file, size_t limit, std::vector<Item>& items) 
   for (const auto& about : read_questions(file, limit, {end_of_options, true})) {
     const auto [question, choices] = options_of(about.question, about.where);
     Item item{.where = about.where, .document = about.document};
-    for (const auto& choice : choices) item.choices.push_back({context_of(question), " " + choice});
+    for (const auto& choice : choices)
+      item.choices.push_back({asked_about(question), " " + choice});
     item.gold = gold_of(about, choices);
     items.push_back(std::move(item));
   }

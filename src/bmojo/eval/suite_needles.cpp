@@ -32,9 +32,9 @@ int64_t most_noise(const Making& making, int64_t least, int64_t room,
   return n;
 }
 
-void require_room(const Making& making, int64_t needed) {
-  base::require(needed <= making.length, "--length: must be at least {} tokens here, got {}",
-                needed, making.length);
+void require_room(const Making& making, int64_t needed, uint64_t number) {
+  base::require(needed <= making.length, "--length: must be at least {} tokens for item {}, got {}",
+                needed, number + 1, making.length);
 }
 
 // --- niah_single_1: one number in noise ----------------------------------------------------------
@@ -63,10 +63,9 @@ std::string needle_prompt(const Needle& needle, int64_t num_noise, int64_t at) {
   }
   return fmt::format(
       "A special magic number is hidden within the following text. Make sure to memorize it. I "
-      "will "
-      "quiz you about the number afterwards.\n{0}What is the special magic number for {1} "
-      "mentioned "
-      "in the provided text? The special magic number for {1} mentioned in the provided text is",
+      "will quiz you about the number afterwards.\n{0}What is the special magic number for {1} "
+      "mentioned in the provided text? The special magic number for {1} mentioned in the provided "
+      "text is",
       context, needle.key);
 }
 
@@ -112,8 +111,7 @@ std::string chain_question(const Chain& chain, int64_t num_noise,
       "Question: Find all variables that are assigned the value {} in the text above. "
       // As RULER spells it.
       "Answer: According to the chain(s) of variable assignment in the text above, {} variables "
-      "are "
-      "assgined the value {}, they are:",
+      "are assgined the value {}, they are:",
       context, chain.value, kNames, chain.value);
 }
 
@@ -150,7 +148,8 @@ Item make_niah_single(const Making& making, uint64_t number) {
                                          kNouns[random.below(kNouns.size())]),
                       .number = std::to_string(1000000 + random.below(9000000))};
   const int64_t room = making.length - making.answer_tokens;
-  require_room(making, making.count_tokens(needle_prompt(needle, 1, 0)) + making.answer_tokens);
+  require_room(making, making.count_tokens(needle_prompt(needle, 1, 0)) + making.answer_tokens,
+               number);
   int64_t n = most_noise(making, 1, room, [&](int64_t m) { return needle_prompt(needle, m, 0); });
   auto at = static_cast<int64_t>(random.below(static_cast<uint64_t>(n)));
   // Where it stands may change how many tokens there are.
@@ -170,12 +169,14 @@ Item make_ruler_vt(const Making& making, uint64_t number) {
   };
   const int64_t room = making.length - making.answer_tokens;
   require_room(making,
-               making.count_tokens(prompt(kLeastNoise, first_places())) + making.answer_tokens);
+               making.count_tokens(prompt(kLeastNoise, first_places())) + making.answer_tokens,
+               number);
   int64_t n =
       most_noise(making, kLeastNoise, room, [&](int64_t m) { return prompt(m, first_places()); });
   auto places = draw_places(random, n);
   while (n > kLeastNoise && making.count_tokens(prompt(n, places)) > room)
     places = draw_places(random, --n);
+  if (making.count_tokens(prompt(n, places)) > room) places = first_places();
   return {.where = fmt::format("item {}", number + 1),
           .choices = {{prompt(n, places), ""}},
           .golds = chain.names};

@@ -61,8 +61,11 @@ std::vector<Asked> questions(const Item& item, Question kind, const model::Confi
     base::require(!ids.empty(), "{}: page must have a token, got none", item.where);
     return windows(ids, first_token(config, tokenizer), max_length);
   }
-  if (kind == Question::answer && item.choices.size() == 1)
-    return {{prompt_ids(config, tokenizer, context_of(item, item.choices[0]), item.where), {}}};
+  if (kind == Question::answer && item.choices.size() == 1) {
+    auto ids = prompt_ids(config, tokenizer, context_of(item, item.choices[0]), item.where);
+    base::require(!ids.empty(), "{}: prompt must have a token, got none", item.where);
+    return {{std::move(ids), {}}};
+  }
   std::vector<Asked> out;
   for (const auto& choice : item.choices)
     out.push_back(
