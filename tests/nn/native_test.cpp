@@ -251,6 +251,11 @@ TEST(Native, AgreesWithTorchsOwnProductsToRounding) {
       expected = run(given);
     }
     ties += differs;
+    if (!differs) {  // the way that ties go is open: the engine's own sets change nothing
+      for (size_t i = 0; i < given.size(); ++i)
+        if (!told.layers[i].kept.empty()) given[i] = selection_of(told.layers[i]);
+      EXPECT_TRUE(at::equal(run(given).hidden, expected.hidden)) << where;
+    }
     overflowed += config.has(model::LayerKind::bmojo) && config.eidetic_tokens > 0 &&
                   std::ssize(ids) > config.eidetic_tokens;
     const double error = relative_error(torch_model.logits(expected.hidden)[0], logits);
