@@ -41,7 +41,7 @@ class Header(NamedTuple):
     def check(self, path):
         names = [*self._fields]
         for name, value in zip(names, self):
-            if not 0 < (abs(value) if name == "vocabulary" else value) < 1 << 24:
+            if not 0 < (abs(value) if name == "vocabulary" else value) <= 1 << 24:
                 raise Mistake(f"{path}: {name} must be from 1 to 2^24, got {value}")
         if self.width % (2 * self.heads) or self.heads % self.kv_heads:
             raise Mistake(f"{path}: heads must divide half the width = {self.width / 2:g}, and "

@@ -121,9 +121,9 @@ def read_texts(program, model, options, folder):
         def count(some):
             return tokenized(program, model, some, folder)[0] if some else 0
 
-        words = beginning(words, options.tokens, count)
+        whole, words = len(words), beginning(words, options.tokens, count)
         tokens, digest = count(words), hashlib.sha256(words.encode()).hexdigest()[:16]
-        if tokens < options.tokens:
+        if tokens < options.tokens and len(words) == whole:
             say(f"{path.name} has {tokens:,} tokens of {options.tokens:,}")
         yield Text(f"{path.stem} {digest}", words, tokens)
 
