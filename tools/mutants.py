@@ -156,10 +156,31 @@ MUTANTS = [
     ),
     Mutant(
         "cut-prompt-taken-for-whole", "cli/generate_verb.cpp",
-        "if (num_prompt < std::ssize(prompt.ids)) stop_in_prompt(*model, read, num_prompt, options);",
-        "if (num_prompt < 0) stop_in_prompt(*model, read, num_prompt, options);",
+        "if (is_stopped())",
+        "if (num_prompt < 0)",
         "cli/generate test_interrupted_while_it_reads_it_keeps_what_was_read",
         "how much of an interrupted prompt was read is not said",
+    ),
+    Mutant(
+        "cut-prompt-remembered-whole", "eval/prompt.cpp",
+        "remember(to->recent, prompts[i].ids.first(s.done[i]));",
+        "remember(to->recent, prompts[i].ids);",
+        "cli/generate test_interrupted_while_it_reads_it_keeps_what_was_read",
+        "tokens of an interrupted prompt that were not read count as recent",
+    ),
+    Mutant(
+        "answer-begins-a-text", "eval/greedy.cpp",
+        'data::TextStream(tokenizer, "")',
+        "data::TextStream(tokenizer)",
+        "eval/suite_answer Greedy.ManyTextsAreWhatEachIsAlone",
+        "the blank that a written answer begins with is left out",
+    ),
+    Mutant(
+        "answers-of-an-id-mixed", "eval/suite_documents.cpp",
+        "require(goes_on && last.question == input.substr(0, end),",
+        "require(goes_on,",
+        "cli/suite test_malformed_files_are_named_with_their_line",
+        "two questions that have one id become one",
     ),
     Mutant(
         "stop-shown-in-part", "eval/generate.cpp",
