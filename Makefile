@@ -125,7 +125,7 @@ sanitize: setup
 	@$(call run-tests,sanitize-threads)
 	@tools/fuzz.sh 30
 
-# An hour and a half; may be stopped and started again.
+# About an hour; may be stopped and started again.
 mutants: setup
 	@.venv/bin/python tools/mutants.py
 
