@@ -65,7 +65,7 @@ TEST_F(MappedFileDeathTest, ItIsSaidOnceHoweverManyThreadsRead) {
     const MappedFile file(path_);
     fs::resize_file(path_, 0);
     std::vector<std::thread> threads;
-    for (int i = 0; i < 16; ++i) threads.emplace_back([&] { touch(&file.bytes()[5000 * i]); });
+    for (int i = 0; i < 16; ++i) threads.emplace_back([&, i] { touch(&file.bytes()[5000 * i]); });
     for (auto& thread : threads) thread.join();
   };
   EXPECT_EXIT(use(), testing::ExitedWithCode(1), kLine);
