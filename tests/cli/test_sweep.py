@@ -127,6 +127,28 @@ def test_a_run_is_what_train_and_eval_say(bmojo, tmp_path):
     assert len(results(out)) == 4
 
 
+def test_a_sweep_goes_on_from_the_weights_of_another(bmojo, tmp_path):
+    """Each run from those of its own family and seed."""
+    first, out = write_sweep(tmp_path), tmp_path / "short"
+    bmojo("sweep", first, "--out", out, "--keep", "--quiet")
+    (tmp_path / "second").mkdir()
+    second = write_sweep(tmp_path / "second", base='steps = 2\n'
+                         f'init_from = "{tmp_path}/short/{{family}},seed={{seed}}"')
+    text = second.read_text()
+    for family in ("bmojo", "mamba"):  # models come with the weights
+        text = re.sub(rf"(\[family.{family}\])\npreset = .*\nset = .*", r"\1", text)
+    second.write_text(text)
+    bmojo("sweep", second, "--out", tmp_path / "long", "--keep", "--quiet")
+    for (family, seed), row in by_name(tmp_path / "long").items():
+        name = f"{family},seed={seed}"
+        assert row["recipe"]["init_from"] == str(out / name)
+        bmojo("train", "--init-from", out / name, "--task", TASK, "--batch-tokens", 384, "--lr",
+              0.01, "--ssm-lr", 0.01, "--eval-tokens", 960, "--steps", 2, "--seed", seed,
+              "--threads", 1, "--quiet", "--out", tmp_path / name)
+        assert [each["loss"] for each in metrics(tmp_path / "long" / name)] == [
+            each["loss"] for each in metrics(tmp_path / name)]
+
+
 def test_another_recipe_runs_again_and_another_question_asks_again(bmojo, tmp_path):
     out = tmp_path / "out"
     bmojo("sweep", write_sweep(tmp_path, grid="seed = [1]"), "--out", out, "--quiet", "--keep")
@@ -246,6 +268,10 @@ def test_a_failed_run_does_not_end_the_others(bmojo, tmp_path):
 @pytest.mark.parametrize("change, message", [
     ({"base": "stepz = 4"},
      "sweep.toml:7: key 'stepz' is not known; bmojo train --help lists the fields"),
+    ({"base": 'init_from = "short/{famly}"'},
+     "sweep.toml:7: {…} in 'init_from' must name family, an axis or a field of the run, got 'famly'"),
+    ({"base": 'init_from = "short/{seed"'},
+     "sweep.toml:7: { in 'init_from' must be closed by }, got 'short/{seed'"),
     ({"grid": "lrr = [1, 2]"}, "key 'lrr' is not known"),
     ({"grid": "seed = []"}, "axis 'seed' must hold a value, got none"),
     ({"grid": "seed = 1"}, "axis 'seed' must be a list, got one value; write it in [base]"),

@@ -134,6 +134,34 @@ void check_twice(const std::vector<SweepRun>& runs, const std::string& subject) 
   }
 }
 
+// What {name} stands for: the family, an axis, or another field of the run.
+std::string value_named(const std::string& name, const SweepRun& run,
+                        const base::RunFileItem& item) {
+  const auto axis = std::ranges::find(run.axes, name, &std::pair<std::string, std::string>::first);
+  auto value = name == "family"         ? run.family
+               : axis != run.axes.end() ? axis->second
+                                        : run.value_of(name);
+  base::require(!value.empty() && value.find('{') == std::string::npos,
+                "{}: {{…}} in {} must name family, an axis or a field of the run, got {}",
+                item.where, base::in_quotes(item.key), base::in_quotes(name));
+  return value;
+}
+
+// Texts may say what differs from run to run: init_from = "short/{family},seed={seed}".
+void fill_in(SweepRun& run) {
+  const auto unfilled = run;
+  for (auto& item : run.recipe)
+    for (auto& text : item.values)
+      for (size_t from = 0; (from = text.find('{', from)) != std::string::npos;) {
+        const auto end = text.find('}', from);
+        base::require(end != std::string::npos, "{}: {{ in {} must be closed by }}, got {}",
+                      item.where, base::in_quotes(item.key), base::in_quotes(text));
+        const auto value = value_named(text.substr(from + 1, end - from - 1), unfilled, item);
+        text.replace(from, end + 1 - from, value);
+        from += value.size();
+      }
+}
+
 // The product of all axes, the last one fastest but for the families: they are compared early.
 std::vector<SweepRun> product(const Tables& tables, const std::string& subject) {
   size_t count = tables.families.size();
@@ -158,6 +186,7 @@ std::vector<SweepRun> product(const Tables& tables, const std::string& subject) 
       run.axes.emplace_back(axis.key, value);
       add(run.recipe, field_of(axis, value));
     }
+    fill_in(run);
     runs.push_back(std::move(run));
   }
   return runs;
