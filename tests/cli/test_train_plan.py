@@ -59,6 +59,7 @@ def check_memory(bmojo, tmp_path, recipe):
 SHAPES = [  # preset, hidden size, layers, length, sequences at once, times, tried, more flags
     ("bmojo-tiny", 256, 3, 512, 4, 1, 4, ["--set", "window=64"]),
     ("bmojo-tiny", 256, 3, 512, 2, 3, 2, ["--set", "window=64"]),
+    ("bmojo-tiny", 256, 3, 512, 4, 2, 4, ["--set", "window=64", "--workers", 2]),
     ("bmojo-f-tiny", 128, 4, 1024, 8, 1, 4, ["--set", "window=64"]),
     ("mamba-tiny", 256, 4, 512, 4, 1, 4, []),
     ("transformer-tiny", 128, 4, 1024, 2, 1, 2, ["--set", "window=0"]),
@@ -66,7 +67,11 @@ SHAPES = [  # preset, hidden size, layers, length, sequences at once, times, tri
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape[0]}-{shape[5]}")
+def id_of(shape):
+    return f"{shape[0]}-{shape[5]}" + "-workers" * ("--workers" in shape[7])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=id_of)
 def test_the_memory_of_the_plan_is_that_of_the_run(bmojo, tmp_path, shape):
     """A run also validates and saves, and the heap is cut up a little further."""
     family, width, layers, length, rows, times, tried, more = shape
@@ -85,10 +90,13 @@ LARGE = ["--set", "hidden_size=512", "--set", "num_layers=8", "--set", "num_head
 @pytest.mark.parametrize("family, micro_batches, changes", [
     ("bmojo", 1, []),
     ("bmojo", 2, []),
+    ("bmojo", 1, ["--recompute"]),
+    ("bmojo-f", 1, []),
+    ("mamba", 1, []),
     ("transformer", 1, []),
     ("transformer", 2, ["--set", "window=0"]),
     ("hybrid", 1, []),
-], ids=lambda value: str(value) if isinstance(value, (str, int)) else "full"[:4 * bool(value)])
+], ids=lambda value: str(value) if isinstance(value, (str, int)) else "".join(value).strip("-"))
 def test_of_a_model_too_large_to_try_a_few_layers_are(bmojo, tmp_path, family, micro_batches,
                                                       changes):
     """27 to 36 M parameters."""
@@ -96,7 +104,7 @@ def test_of_a_model_too_large_to_try_a_few_layers_are(bmojo, tmp_path, family, m
                   "mqar:pairs=16,length=1024,vocab=8192", "--batch-tokens", 1024 * micro_batches,
                   "--micro-batch", 1, "--steps", 2, "--eval-tokens", 1024], *changes)
     plan = bmojo.json("train", *recipe, "--dry-run")
-    layers = 4 if family == "hybrid" else 2
+    layers = 4 if family == "hybrid" or changes == ["--recompute"] else 2
     assert plan["tried_layers"] == layers
     run = bmojo.json("train", *recipe, "--quiet", "--out", tmp_path / "run")
     grown = run["peak_memory_bytes"] - plan["program_bytes"]
