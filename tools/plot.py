@@ -6,6 +6,7 @@ what its memory holds.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -240,11 +241,24 @@ def draw(runs, path):
     return WIDTH, height
 
 
+@contextlib.contextmanager
+def naming(path):
+    """Errors name this file where they name none, as those of a full disk do: the system names a
+    file that it opens, not one that it writes to."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
 def save(figure, path):
     """Whole or not at all."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        figure.savefig(part, format="png")
+        with naming(path):
+            figure.savefig(part, format="png")
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -292,7 +306,8 @@ def write_events(runs, folder):
     part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=beside))
     try:
         for number, run in enumerate(runs):
-            write_event_file(run, part / str(number))
+            with naming(folder / run.name / name):
+                write_event_file(run, part / str(number))
         for number, run in enumerate(runs):
             target = folder / run.name
             target.mkdir(parents=True, exist_ok=True)

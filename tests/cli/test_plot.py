@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -255,7 +256,8 @@ def test_mistakes(bmojo, run, tmp_path):
 
 
 def test_a_write_that_fails_leaves_nothing(bmojo, run):
-    assert "File too large" in bmojo("plot", run, code=1, file_limit=4096)
+    message = bmojo("plot", run, code=1, file_limit=4096)
+    assert message == f"bmojo: plot: {run}/metrics.png: File too large"
     assert listing(run) == ["metrics.jsonl"]
 
 
@@ -382,7 +384,9 @@ def test_event_files_that_cannot_be_written(bmojo, run, tmp_path):
     target = tmp_path / "new" / "events"
     flags = [run, "--tensorboard", target, "--out", tmp_path / "a.png"]
     message = bmojo("plot", *flags, code=1, file_limit=4096)
-    assert message == "bmojo: plot: File too large"
+    assert re.fullmatch(
+        rf"bmojo: plot: {re.escape(str(target))}/run/events\.out\.tfevents\.\d+\.\d+\.bmojo: "
+        "File too large", message)
     assert listing(tmp_path) == ["run"]
     bmojo("plot", *flags)
     before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
