@@ -89,6 +89,8 @@ interval is decided by noise. best: the rule before this one, the best of all st
 and not, with our malloc settings and, of the best ones, with the defaults. Time is measured against
 the fastest kind, memory against the kind with the least. What was left out is named at the end."""
 
+BESIDE = "beside the goals: best single step of each side, no interval"
+
 STEP_NOTES = """\
 seconds and memory are the least of all runs. share: weight and attention products at sgemm's
 speed, over the time. B'MOJO's weight products alone: {products:.2f} s at 2,048; bmojo-linears is
@@ -150,7 +152,7 @@ def markdown(report):
         table(["goal of B'MOJO in training", "at least", "goal", "measured", "interval", "rounds",
                "best", "against", "holds"], goal_rows(report)),
         GOAL_NOTES,
-        table(["beside the goals, best of each", "time", "memory"], beside_rows(report)),
+        table([BESIDE, "time", "memory"], beside_rows(report)),
         table(["training step", "length", "parameters", "seconds", "memory", "share", "timed"],
               step_rows(report)),
         STEP_NOTES.format(products=products),

@@ -331,6 +331,7 @@ def test_report_names_goals_and_gaps():
     report = report_of(kernel("innovation"), left_out=["mambapy at 2048: needs 60 s, 5 left"])
     text = bench_report.markdown(report)
     assert "not measured" in text and "left out: mambapy at 2048" in text
+    assert "| beside the goals: best single step of each side, no interval |" in text
     assert "caches flushed between repeats and passes" in text.replace("\n", " ")
     # A star: of torch's own ways none was timed.
     assert rows_of(report, "innovation") == [["f", "1.00", "50%", "2.0", "2.00*", "0.50", ""],

@@ -4,14 +4,18 @@ README's table says what they say."""
 import json
 import re
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import bench  # noqa: E402
+import bench_report  # noqa: E402
 import bench_train  # noqa: E402
 import demo  # noqa: E402
+import engine_report  # noqa: E402
 import shakespeare  # noqa: E402
+from engine_cases import ROUNDS  # noqa: E402
 from experiment import load_recipe  # noqa: E402
 
 
@@ -70,6 +74,25 @@ def test_training_keeps_to_its_limits():
         "2 workers must have at least 0.9 of the speed of 1, got 0.90"]
 
 
+def bench_results():
+    return json.loads((ROOT / "results/bench.json").read_text())
+
+
+def test_the_report_is_of_the_stored_numbers():
+    assert (ROOT / "results/bench.md").read_text() == bench_report.markdown(bench_results())
+
+
+def test_no_goal_of_the_engine_holds_by_a_few_rounds():
+    lines = (ROOT / "results/bench-engine.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| goal of the engine"))
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]]
+            for line in takewhile(lambda line: line.startswith("|"), lines[start + 2:])]
+    assert len(rows) >= len([goal for goal in engine_report.GOALS if goal[2]])
+    for *_, rounds, holds in rows:
+        enough = rounds != "-" and int(rounds) >= ROUNDS
+        assert enough or holds in ("not enough rounds", "not measured", "no bar"), rows
+
+
 # README's table
 
 def measured_table():
@@ -107,8 +130,7 @@ def test_each_row_of_readme_names_the_command_that_prints_it():
 def steps(model, length):
     """What bench.json has of a model: [seconds, gigabytes]; of a list of peers the fastest and,
     where it is another, the one with the least memory."""
-    rows = {(row["model"], row["length"]): row
-            for row in json.loads((ROOT / "results/bench.json").read_text())["steps"]}
+    rows = {(row["model"], row["length"]): row for row in bench_results()["steps"]}
     if isinstance(model, str):
         chosen = [(model, length)]
     else:
@@ -118,10 +140,43 @@ def steps(model, length):
             for value in (rows[key][bench.TIME], rows[key][bench.MEMORY] / 1e9)]
 
 
+def ratio(name, digits, results):
+    """A goal of bench.json in README's words: the median, its interval, whether the bar holds."""
+    at_least, goal = next(bars for key, _, *bars in bench_report.GOALS if key == name)
+    found, bar = results["goals"][name], bench_report.number(at_least, "g")
+    said = {
+        "not enough rounds": "not enough rounds",
+        f"missed ({bar}: decided by noise)": f"the bar of {bar} is decided by noise",
+        "missed": f"misses the bar of {bar}",
+        "at least": f"holds the bar of {bar}",
+    }[bench_report.verdict(name, found, at_least, goal)]
+    median, low, high = (f"{found[field]:.{digits}f}" for field in ("median", "low", "high"))
+    return f"{median} ({low} to {high}), {said}"
+
+
+def test_a_ratio_has_its_interval_and_its_verdict():
+    goals = {"time_8k": {"median": 0.45, "low": 0.41, "high": 0.4949, "ratios": [0.45] * 5}}
+    assert ratio("time_8k", 2, {"goals": goals}) == "0.45 (0.41 to 0.49), holds the bar of 0.5"
+    goals["time_8k"]["high"] = 0.51
+    assert ratio("time_8k", 3, {"goals": goals}) == (
+        "0.450 (0.410 to 0.510), the bar of 0.5 is decided by noise")
+    goals["time_8k"]["ratios"].pop()
+    assert ratio("time_8k", 2, {"goals": goals}).endswith("to 0.51), not enough rounds")
+
+
+def ends(percents):
+    """Both ends of a range, or one number where they look the same with one decimal."""
+    low, high = min(percents), max(percents)
+    return [low] if f"{low:.1f}" == f"{high:.1f}" else [low, high]
+
+
+def test_equal_ends_are_one_number():
+    assert ends([0.41, 0.36, 0.44]) == [0.36] and ends([0.34, 0.36]) == [0.34, 0.36]
+
+
 def recall(name):
     rows = json.loads((ROOT / "results/demo.json").read_text())["runs"]
-    accuracies = [100 * row[name]["accuracy"] for row in rows]
-    return [min(accuracies), max(accuracies)]
+    return ends([100 * row[name]["accuracy"] for row in rows])
 
 
 def losses(config):
@@ -156,8 +211,18 @@ def test_readme_has_the_numbers_of_the_results():
         r"tiny-shakespeare.*window": (losses("bmojo") + losses("bmojo-rotary"),
                                       losses("transformer") + losses("mamba")),
     }
+    results = bench_results()
+    assert "memory_8k" not in results["goals"]
+    ratios = {
+        r"step of B'MOJO.* 2,048": (ratio("time_2k", 2, results), ratio("memory_2k", 2, results)),
+        r"step of B'MOJO.* 8,192": (ratio("time_8k", 2, results), "none was taken"),
+        r"step of Mamba.* 2,048": (ratio("mamba_time", 2, results),
+                                   ratio("mamba_memory", 3, results)),
+    }
     _, rows = measured_table()
     for what, (ours, beside) in wanted.items():
         row, = [row for row in rows if re.search(what, row[0])]
+        shown, *ratios_shown = row[2].split(". Ratio of time ")
         assert as_shown(row[1], ours), (row, ours)
-        assert as_shown(row[2], beside), (row, beside)
+        assert as_shown(shown, beside), (row, beside)
+        assert ratios_shown == (["; of memory ".join(ratios[what])] if what in ratios else []), row
