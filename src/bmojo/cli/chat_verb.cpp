@@ -40,7 +40,7 @@ constexpr const char* kHelp =
     "  /memory      what the model remembers now\n"
     "  /help        this list\n"
     "  /quit        end, as Ctrl-D does; Ctrl-C ends a reply\n"
-    "A message that begins with / is written with a blank before it.\n";
+    "To send a message that begins with /, put a blank before it.\n";
 
 class Session {
  public:
