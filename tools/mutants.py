@@ -2646,10 +2646,8 @@ async def prepare(trees, tests, journal):
         else:
             failed.append(f"{test} must pass without a fault\n" + tail(output))
 
-    # A test trains a tokenizer on the README, which is not among the watched files.
-    pages = ["README.md"] if (ROOT / "README.md").exists() else []
     for tree in trees:
-        tree.copy([*record.names(), *pages])
+        tree.copy(record.names())
     for tree in trees:  # one after the other: what one has compiled, the next finds in ccache
         await tree.configure()
         await tree.make(tests, os.cpu_count())

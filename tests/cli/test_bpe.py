@@ -26,8 +26,8 @@ KINDS = ["gpt2", "neox", "smollm2", "llama3"]
 
 
 def training_lines():
-    lines = (ROOT / "README.md").read_text().splitlines(keepends=True)
-    lines += (ROOT / "src/bmojo/data/shards.cpp").read_text().splitlines(keepends=True)
+    """Of texts that stay as they are: what tests find in a tokenizer must not change with a page."""
+    lines = (ROOT / "LICENSE").read_text().splitlines(keepends=True)
     return lines + [mixed_text(2000, i).decode(errors="replace") for i in range(40)]
 
 
@@ -158,7 +158,7 @@ def test_a_stop_may_begin_within_a_token(bmojo, small, tmp_path):
     within = 0
     for start in range(10, 60):
         stop = whole["text"][start : start + 3]
-        if not stop.isascii():
+        if not stop.isascii() or "\0" in stop:  # which no argument can hold
             continue
         result = bmojo.json(*command, "--stop", stop)
         first = whole["text"].index(stop)
