@@ -355,12 +355,10 @@ def report(options, runs, size):
         print(f"{options.tensorboard}: event files of {count}; tensorboard --logdir shows them")
 
 
-def plot_sweep(options):
-    """The one RUN is a sweep's results."""
-    rows = read_results(options.runs[0])
+def plot_sweep(rows, options, loose=None):
     families = list(dict.fromkeys(row["family"] for row in rows))
     colours = colours_of(len(families))
-    width, height = draw_results(rows, options.against, options.out, colours, save)
+    width, height = draw_results(rows, options.against, options.out, colours, save, loose)
     if options.json:
         print(json.dumps({"out": str(options.out), "width": width, "height": height,
                           "results": len(rows), "families": families}))
@@ -379,7 +377,7 @@ def plot(arguments):
     options = parser.parse_args(arguments)
     check_out(options.out)
     if options.against:
-        return plot_sweep(options)
+        return plot_sweep(read_results(options.runs[0]), options)  # one, a sweep's results
     runs = [Run(folder, name, read_metrics(folder))
             for folder, name in zip(options.runs, names_of(options.runs))]
     if options.tensorboard:
