@@ -85,7 +85,7 @@ struct Strength : eval::Observer {
 // With fresh weights attention is nearly a mean, and a wrong key would hardly show. And what is
 // hard to get right has to occur.
 TEST(EqualBitsToo, DrawsAreStrongAndReachTheCorners) {
-  int with_one = 0, with_more_fading = 0, overflowing = 0;
+  int with_one = 0, with_more_fading = 0, overflowing = 0, with_odd_heads = 0;
   std::vector<double> spans, weights;  // max / min of ε in each layer; largest weights of all draws
   for (uint64_t seed = 0; seed < kDraws; seed += 3) {
     const Draw draw(seed);
@@ -94,6 +94,7 @@ TEST(EqualBitsToo, DrawsAreStrongAndReachTheCorners) {
     with_one += remembers && c.window == 1;
     with_more_fading += remembers && c.fading_tokens > c.window;
     overflowing += remembers && c.eidetic_tokens > 0 && std::ssize(draw.ids) > c.eidetic_tokens;
+    with_odd_heads += c.has_attention() && c.head_size % 2 == 1;
     const auto model = draw.model(1);
     Strength strength;
     strength.innovation.resize(static_cast<size_t>(draw.config.num_layers));
@@ -113,6 +114,7 @@ TEST(EqualBitsToo, DrawsAreStrongAndReachTheCorners) {
   EXPECT_GE(with_one, 10);
   EXPECT_GE(with_more_fading, 10);
   EXPECT_GE(overflowing, 10);
+  EXPECT_GE(with_odd_heads, 10);
 }
 
 class EqualBits : public testing::TestWithParam<uint64_t> {};

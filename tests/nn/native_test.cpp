@@ -112,7 +112,7 @@ void expect_same_memories(const nn::LayerState& torch_layer, const infer::LayerS
 TEST(Native, AgreesWithTorchBitForBit) {
   torch::NoGradGuard no_grad;
   const nn::EveryProduct every_product_is_ours;
-  int with_memory = 0, overflowed = 0;
+  int with_memory = 0, overflowed = 0, with_odd_heads = 0;
   for (uint64_t seed = 2000; seed < 2000 + kDraws; ++seed) {
     const auto config = test::random_model(seed);
     const test::TempFolder folder;
@@ -123,6 +123,7 @@ TEST(Native, AgreesWithTorchBitForBit) {
     const auto expected = torch_model.forward(torch::tensor(ids, at::kLong).unsqueeze(0));
     const auto got = read_natively(infer::Model(checkpoint.tensors, config, {}, 1), ids);
     const auto where = fmt::format("seed {}: {}", seed, test::describe(config));
+    with_odd_heads += config.has_attention() && config.head_size % 2 == 1;
     ASSERT_TRUE(same_bits(expected.hidden, got.hidden)) << where;
     ASSERT_TRUE(same_bits(torch_model.logits(expected.hidden), got.logits)) << where;
     for (size_t i = 0; i < got.state.layers.size(); ++i) {
@@ -138,6 +139,7 @@ TEST(Native, AgreesWithTorchBitForBit) {
   // The draws reach what they are meant to.
   EXPECT_GE(with_memory, 60);
   EXPECT_GE(overflowed, 40);
+  EXPECT_GE(with_odd_heads, 20);
 }
 
 // What the engine told of each layer: ε of every token, and M after each piece.
