@@ -1,4 +1,5 @@
-"""The logits of five committed models have one SHA-256 each, on every machine.
+"""The logits of five committed models have one SHA-256 each, on every machine, and another one each
+with weights in bf16. Two of the files hold bf16: theirs are the same.
 
 A sum that changes its order changes them. Whoever changes the layer's arithmetic on purpose names
 the change and writes the new sums: `python tests/cli/test_logits.py BMOJO > tests/infer/models/SUMS`.
@@ -40,23 +41,32 @@ def logits_sum(program, name, flags=(), **environment):
 
 
 def known():
-    return {name: found for found, name in map(str.split, SUMS.read_text().splitlines())}
+    """By the name of the model, and by "NAME bf16"."""
+    lines = SUMS.read_text().splitlines()
+    return {label: found for found, label in (line.split(maxsplit=1) for line in lines)}
 
 
-def test_every_model_has_its_sum():
-    assert sorted(known()) == NAMES == sorted(p.name for p in MODELS.iterdir() if p.is_dir())
+def test_every_model_has_its_sums():
+    assert NAMES == sorted(p.name for p in MODELS.iterdir() if p.is_dir())
+    assert sorted(known()) == sorted(NAMES + [f"{name} bf16" for name in NAMES])
+    same = [name for name in NAMES if known()[name] == known()[f"{name} bf16"]]
+    assert same == ["bmojo-sliding", "hybrid"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_the_known_ones(bmojo, name):
     program = bmojo.folder / "bmojo"
-    expected = known()[name]
-    assert logits_sum(program, name) == expected
-    assert logits_sum(program, name, BMOJO_SIMD="AVX2") == expected
-    assert logits_sum(program, name, ["--threads", 2, "--chunk", 37]) == expected
-    assert logits_sum(program, name, ["--threads", 1, "--chunk", 1]) == expected
+    assert logits_sum(program, name, ["--dtype", "f32"]) == known()[name]
+    for label, own in ((name, []), (f"{name} bf16", ["--dtype", "bf16"])):
+        expected = known()[label]
+        assert logits_sum(program, name, own) == expected
+        assert logits_sum(program, name, own, BMOJO_SIMD="AVX2") == expected
+        assert logits_sum(program, name, [*own, "--threads", 2, "--chunk", 37]) == expected
+        assert logits_sum(program, name, [*own, "--threads", 1, "--chunk", 1]) == expected
 
 
 if __name__ == "__main__":
     for each in NAMES:
         print(logits_sum(sys.argv[1], each), each)
+    for each in NAMES:
+        print(logits_sum(sys.argv[1], each, ["--dtype", "bf16"]), each, "bf16")
