@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -57,16 +58,28 @@ namespace {
 
 using test::TempFolder;
 
-class Stream {
- public:
-  explicit Stream(const model::Config& config)
-      : config_(config), model_(make(config)), state_(model_.begin()) {}
+// work() once on each thread of a pool, all at the same time. Threads have scratch of their own,
+// which they make with their first tasks, and which of them takes a task is up to chance. Inside a
+// task a model reads on the task's thread alone: what is read here makes the scratch of that
+// thread.
+template <typename Work>
+void on_each_thread(base::ThreadPool& pool, const Work& work) {
+  std::barrier all_are_here(pool.threads());
+  pool.run(pool.threads(), [&](int64_t) {
+    all_are_here.arrive_and_wait();
+    work();
+  });
+}
 
-  // One token after the other, their logits among it.
+// A text that is read one token after the other, their logits among it.
+class Text {
+ public:
+  explicit Text(const Model& model) : model_(model), state_(model.begin()) {}
+
   void read(int64_t until) {
     while (state_.position < until) {
       const auto id =
-          static_cast<int64_t>(random_.below(static_cast<uint64_t>(config_.vocab_size)));
+          static_cast<int64_t>(random_.below(static_cast<uint64_t>(model_.config().vocab_size)));
       const Input input{&state_, {&id, 1}};
       model_.forward({&input, 1}, hidden_.data());
       model_.logits(hidden_.data(), 1, logits_.data());
@@ -74,20 +87,18 @@ class Stream {
   }
 
  private:
-  // On one thread: others have scratch of their own, which they make with their first task.
-  static Model make(const model::Config& config) {
-    const TempFolder folder;
-    test::write_strong_checkpoint(config, 1, folder.path());
-    return Model(model::TensorFolder(folder.path()), config, {}, 1);
-  }
-
-  model::Config config_;
-  Model model_;
+  const Model& model_;
   State state_;
   base::Random random_{{11}};
-  std::vector<float> hidden_ = std::vector<float>(static_cast<size_t>(config_.hidden_size));
-  std::vector<float> logits_ = std::vector<float>(static_cast<size_t>(config_.vocab_size));
+  std::vector<float> hidden_ = std::vector<float>(static_cast<size_t>(model_.config().hidden_size));
+  std::vector<float> logits_ = std::vector<float>(static_cast<size_t>(model_.config().vocab_size));
 };
+
+Model make_model(const model::Config& config, int threads) {
+  const TempFolder folder;
+  test::write_strong_checkpoint(config, 1, folder.path());
+  return Model(model::TensorFolder(folder.path()), config, {}, threads);
+}
 
 // bmojo-tiny with everything smaller.
 model::Config tiny(const std::string& mode) {
@@ -110,6 +121,32 @@ model::Config tiny(const std::string& mode) {
   return c;
 }
 
+// Large enough for threads to share the products, the scan and the attention of a step.
+model::Config wide(const std::string& mode) {
+  auto c = tiny(mode);
+  c.hidden_size = c.mlp_size = 200;
+  c.ssm_inner_size = 300;
+  c.num_heads = 16;
+  c.num_kv_heads = 8;
+  c.head_size = 32;
+  c.window = 80;
+  c.fading_tokens = 40;
+  c.eidetic_tokens = 60;
+  model::validate(c);
+  return c;
+}
+
+void expect_no_allocation(const model::Config& config, int threads, int64_t until_full,
+                          int64_t until) {
+  const Model model = make_model(config, threads);
+  on_each_thread(model.pool(), [&] { Text(model).read(until_full); });
+  Text text(model);
+  text.read(until_full);
+  const int64_t before = allocations;
+  text.read(until);
+  EXPECT_EQ(allocations - before, 0) << threads << " threads, " << test::describe(config);
+}
+
 // Once the memories are full, in every kind of layer.
 TEST(Stream, AStepAllocatesNothing) {
   if (!kCounts) GTEST_SKIP() << "a sanitizer has its own malloc";
@@ -117,48 +154,63 @@ TEST(Stream, AStepAllocatesNothing) {
     auto config = test::random_model(seed);
     config.eidetic_tokens = std::min<int64_t>(config.eidetic_tokens, 30);
     if (config.window == 0) config.window = 12;  // one without an end grows
-    Stream stream(config);
-    stream.read(100);
-    const int64_t before = allocations;
-    stream.read(200);
-    EXPECT_EQ(allocations - before, 0) << test::describe(config);
+    for (const int threads : {1, 2}) expect_no_allocation(config, threads, 100, 200);
   }
 }
 
+TEST(Stream, NorDoesAStepThatThreadsShare) {
+  if (!kCounts) GTEST_SKIP() << "a sanitizer has its own malloc";
+  for (const auto* mode : {"chunk", "sliding"}) expect_no_allocation(wide(mode), 2, 300, 500);
+}
+
 // The way that generate, chat and the library take: eight texts, a token of each at a time.
+class Batch {
+ public:
+  explicit Batch(const eval::LanguageModel& model) : model_(model) {
+    for (auto& text : texts_) text = eval::begin(model);
+  }
+
+  void read(int64_t until) {
+    for (; position_ < until; ++position_) {
+      std::array<int64_t, 8> ids{};
+      std::array<eval::Prompt, 8> prompts;
+      for (size_t i = 0; i < texts_.size(); ++i) {
+        ids[i] = (position_ * static_cast<int64_t>(7 + i) + 3) % model_.config().vocab_size;
+        prompts[i] = {&texts_[i], {&ids[i], 1}};
+      }
+      eval::read_together(model_, prompts);
+    }
+  }
+
+ private:
+  const eval::LanguageModel& model_;
+  std::array<eval::Continuation, 8> texts_;
+  int64_t position_ = 0;
+};
+
 TEST(Stream, NorDoesAStepOfABatchWithItsLogits) {
   if (!kCounts) GTEST_SKIP() << "a sanitizer has its own malloc";
-  const TempFolder folder;
-  const auto config = tiny("chunk");
-  test::write_strong_checkpoint(config, 1, folder.path());
-  const NativeLanguageModel model(
-      std::make_unique<const Model>(model::TensorFolder(folder.path()), config, std::nullopt, 1),
-      [] { return "digest"; });
-  std::vector<eval::Continuation> texts;
-  for (int i = 0; i < 8; ++i) texts.push_back(eval::begin(model));
-  const auto step = [&](int64_t t) {
-    std::array<int64_t, 8> ids{};
-    std::array<eval::Prompt, 8> prompts;
-    for (size_t i = 0; i < texts.size(); ++i) {
-      ids[i] = (t * static_cast<int64_t>(7 + i) + 3) % config.vocab_size;
-      prompts[i] = {&texts[i], {&ids[i], 1}};
-    }
-    eval::read_together(model, prompts);
-  };
-  for (int64_t t = 0; t < 100; ++t) step(t);
-  const int64_t before = allocations;
-  for (int64_t t = 100; t < 300; ++t) step(t);
-  EXPECT_EQ(allocations, before);
+  for (const int threads : {1, 2}) {
+    const NativeLanguageModel model(
+        std::make_unique<const Model>(make_model(tiny("chunk"), threads)), [] { return "digest"; });
+    on_each_thread(model.model().pool(), [&] { Batch(model).read(100); });
+    Batch batch(model);
+    batch.read(100);
+    const int64_t before = allocations;
+    batch.read(300);
+    EXPECT_EQ(allocations, before) << threads << " threads";
+  }
 }
 
 // All that a text may leave behind is in the first 10,000 tokens of it.
 TEST(MillionTokens, PassThroughInConstantMemory) {
   if (!kCounts) GTEST_SKIP() << "a sanitizer has its own malloc";
   for (const auto* mode : {"chunk", "sliding"}) {
-    Stream stream(tiny(mode));
-    stream.read(10'000);
+    const Model model = make_model(tiny(mode), 1);
+    Text text(model);
+    text.read(10'000);
     const int64_t peak = base::process_memory("VmHWM"), before = allocations;
-    stream.read(mode == std::string("chunk") ? 1'000'000 : 100'000);
+    text.read(mode == std::string("chunk") ? 1'000'000 : 100'000);
     EXPECT_EQ(allocations, before) << mode;
     // The kernel counts pages in batches; a byte a token would be more.
     EXPECT_LE(base::process_memory("VmHWM") - peak, 512 << 10) << mode;
