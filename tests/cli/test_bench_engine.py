@@ -409,14 +409,9 @@ def test_ours_runs_from_packed_folders(tmp_path, monkeypatch):
 
 @pytest.fixture
 def weights():
-    """Runs code beside llama_weights.py, where its packages are."""
-    python = engine_peers.FOLDER / "weights/bin/python"
-    if not python.exists():
-        pytest.skip("the packages gguf and safetensors are in build/peers/weights, which `make "
-                    "bench-engine` makes; there is none")
-
+    """Runs code beside llama_weights.py, in a process of its own: its packages are the tests' too."""
     def run(code, *words):
-        done = subprocess.run([python, "-c", code, *map(str, words)], capture_output=True,
+        done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True,
                               text=True, cwd=TOOLS)
         assert done.returncode == 0, done.stderr
         return done.stdout

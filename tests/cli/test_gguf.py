@@ -1,6 +1,5 @@
 """`import` of GGUF files: weights, config, tokenizer and chat template, and what is refused. Files
-are written by gguf_files.py. Where the Python package gguf is installed (`make bench-engine` puts it
-into build/peers/weights), its dequantised values are compared too."""
+are written by gguf_files.py. The Python package gguf says what their dequantised values are."""
 
 import json
 import os
@@ -174,16 +173,6 @@ def quantised(kind, seed=0):
     return tensors
 
 
-def gguf_python():
-    """A Python that has the package gguf and numpy, or None."""
-    for path in (Path(sys.executable), ROOT / "build/peers/weights/bin/python"):
-        found = path.exists() and subprocess.run(
-            [path, "-c", "import gguf.quants"], capture_output=True).returncode == 0
-        if found:
-            return path
-    return None
-
-
 DEQUANTISE = """
 import sys, numpy, gguf
 reader = gguf.GGUFReader(sys.argv[1])
@@ -195,12 +184,9 @@ numpy.savez(sys.argv[2], **{t.name: gguf.quants.dequantize(t.data, t.tensor_type
 
 @pytest.mark.parametrize("kind", files.BLOCKS)
 def test_values_are_those_of_the_package(bmojo, tmp_path, kind):
-    python = gguf_python()
-    if python is None:
-        pytest.skip("needs the Python package gguf (0.19.0), got none")
     folder = import_gguf(bmojo, tmp_path, llama_fields(WIDE), quantised(kind, 100 * kind), "--dtype",
                          "f32")
-    subprocess.run([python, "-c", DEQUANTISE, tmp_path / "model.gguf", tmp_path / "x.npz"], check=True)
+    subprocess.run([sys.executable, "-c", DEQUANTISE, tmp_path / "model.gguf", tmp_path / "x.npz"], check=True)
     native, theirs = weights(folder), np.load(tmp_path / "x.npz")
     names = {"embedding.weight": "token_embd.weight", "head.weight": "output.weight",
              "layers.0.attention.o_proj.weight": "blk.0.attn_output.weight",
