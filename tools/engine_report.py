@@ -31,7 +31,7 @@ MODELS = {"smollm2": "SmolLM2-135M", "mamba": "Mamba 130M"}
 
 NOTES = """\
 Tokens a second, ours over the peer's: the median of the rounds' ratios and its 95 % interval. A bar
-holds if the unfavourable end does. Share of bandwidth: weights and memories read once, over the
+holds if the unfavourable end does, after at least ten rounds. Share of bandwidth: weights and memories read once, over the
 time of a token, at depth 2,048 (bytes below), over the best read of 1 GiB in this run. Start-up is
 a whole process that writes one token, from a warm cache. Its prompt is given as `--ids`, so no
 tokenizer is loaded and no text is cut into tokens."""
